@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from workbench.quantization.llm.integer_products import KERNELS, exact_kernel
+from workbench.quantization.llm.fixed_order import KERNELS, exact_kernel
 
 SHAPES = {
     "SmolLM2 q": (576, 576),

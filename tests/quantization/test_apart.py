@@ -17,9 +17,8 @@ from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.calibrate import derive_record
 from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.lowering.qdq import lower_dynamic, lower_static
 from workbench.quantization.observe import observe
 from workbench.quantization.recipe import recipe_of
 from workbench.quantization.sensitivity import measure_sensitivity

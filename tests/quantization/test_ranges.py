@@ -17,10 +17,9 @@ from workbench.quantization.algorithms import (
     mse_range,
     percentile_range,
 )
-from workbench.quantization.density import expected_error
-from workbench.quantization.histogram import Histogram
+from workbench.quantization.histogram import Histogram, expected_error
 from workbench.quantization.recipe import ActivationRecipe
-from workbench.quantization.scales import as_half, int8_parameters
+from workbench.quantization.record import as_half, int8_parameters
 from workbench.quantization.statistics import TensorStatistics
 
 Floats = npt.NDArray[np.float32]

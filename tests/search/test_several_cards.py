@@ -68,15 +68,10 @@ def test_several_cards_measure_what_one_measures_each_beside_the_baseline(opened
     recorder = Recorder()
     with local_workers(question, bench, compilers=1) as workers:
         assert (len(workers.cards), workers.here, len(workers.compilers)) == (CARDS, CARDS, 1)
-        end = run_sweep(
-            question,
-            bench,
-            listeners=(recorder,),
-            workers=workers,
-        )
+        end = run_sweep(question, bench, listeners=(recorder,), workers=workers)
         first = workers.cards[0]
         front = front_of(question, bench.journal.evaluations())
-        confirmed = confirm(question, bench, front, executors=workers.cards, hear=workers.hear)
+        confirmed = confirm(question, bench, front, workers=workers)
         alone = {e.candidate.id: first.evaluate(Task(candidate=e.candidate, gates=False)) for e, _ in recorder.seen[:3]}
 
     assert set(confirmed) == {question.baseline.id, *(e.candidate.id for e in front)}

@@ -159,7 +159,7 @@ def sweep(
             front, asked = _by_importance(found), set[str]()
             for _ in range(CONFIRMATION_ROUNDS):
                 asked.update(e.candidate.id for e in front)
-                confirm(question, bench, front, (heard,), executors=workers.cards, time=time, hear=workers.hear)
+                confirm(question, bench, front, (heard,), workers, time)
                 with contextlib.suppress(TimeUp):
                     confirm_services(
                         question,

@@ -2,7 +2,7 @@
 
     clip_range   one tensor's statistics → clip range        minmax, moving_average, percentile, kl, mse
     ifmr.py, hfmg.py                                         AMCT's two searches, on our histogram
-    scales.py    clip range → scale, zero point
+    record.py    clip range → scale, zero point
     weights.py   weight → scales                             minmax, arq, mse
     choose       Statistics + recipe → QuantizationRecord
 
@@ -21,14 +21,20 @@ import numpy.typing as npt
 from onnx import ModelProto
 
 from workbench.graph.layers import Layer
-from workbench.quantization.density import Density, Doubles, density_of, int8_errors
-from workbench.quantization.density import expected_error as expected_error  # "as": importers may take it from here
 from workbench.quantization.hfmg import hfmg_range
-from workbench.quantization.histogram import BINS_PER_SIDE, Histogram
+from workbench.quantization.histogram import BINS_PER_SIDE, Density, Doubles, Histogram, density_of, int8_errors
+from workbench.quantization.histogram import expected_error as expected_error  # "as": importers may take it from here
 from workbench.quantization.ifmr import ifmr_range
 from workbench.quantization.recipe import ActivationRecipe, ModelRecipe
-from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
-from workbench.quantization.scales import Range, int8_parameters
+from workbench.quantization.record import (
+    ActivationScale,
+    LayerRecord,
+    Provenance,
+    QuantizationRecord,
+    Range,
+    WeightScale,
+    int8_parameters,
+)
 from workbench.quantization.statistics import Statistics, TensorStatistics
 from workbench.quantization.weights import Floats, weight_scale, weights_of
 from workbench.values.system.source_closure import closure_digest

@@ -37,14 +37,20 @@ from workbench.quantization.algorithms import (
 )
 from workbench.quantization.balance import dmq_factors, input_channel_maxima
 from workbench.quantization.hfmg import HfmgHistogram, extended, first_histogram, search
-from workbench.quantization.ifmr import Candidates, candidates, clip_ends, parameters, squared_errors, tail_rank
+from workbench.quantization.ifmr import (
+    Candidates,
+    OrderStatistics,
+    candidates,
+    clip_ends,
+    parameters,
+    squared_errors,
+    tail_rank,
+)
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import balanced
 from workbench.quantization.observe import Feeds
-from workbench.quantization.order_statistics import OrderStatistics
 from workbench.quantization.recipe import ActivationRecipe, ModelRecipe
-from workbench.quantization.record import ActivationScale, Provenance, QuantizationRecord, WeightScale
-from workbench.quantization.scales import as_half
+from workbench.quantization.record import ActivationScale, Provenance, QuantizationRecord, WeightScale, as_half
 from workbench.quantization.weights import rounded_weight, weights_of
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from workbench.quantization.density import Density
-from workbench.quantization.histogram import Histogram
-from workbench.quantization.scales import Range
+from workbench.quantization.histogram import Density, Histogram
+from workbench.quantization.record import Range
 
 Counts = npt.NDArray[np.int64]
 

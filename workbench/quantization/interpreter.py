@@ -29,7 +29,7 @@ from workbench.graph.read import constants, feedable
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, FP16_FACTOR_MASK, QUANT
 from workbench.quantization.lowering.surgery import rewired
-from workbench.quantization.scales import as_half
+from workbench.quantization.record import as_half
 from workbench.quantization.sessions import session_on
 from workbench.values.errors import LoweringError, MeasureError, nearest
 

@@ -13,8 +13,7 @@ from workbench.graph.apart import array_of
 from workbench.graph.layers import Layer
 from workbench.graph.read import constants
 from workbench.quantization.recipe import WeightRecipe
-from workbench.quantization.record import WeightScale
-from workbench.quantization.scales import SMALLEST_SCALE, int8_parameters
+from workbench.quantization.record import SMALLEST_SCALE, WeightScale, int8_parameters
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]

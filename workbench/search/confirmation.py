@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL
-from workbench.search.executors.base import Executor, InProcess, TimeUp
-from workbench.search.executors.worker_pool import WorkerPool, survived
+from workbench.search.executors.base import InProcess, TimeUp
+from workbench.search.executors.worker_pool import WorkerPool, Workers, survived
 from workbench.search.forecast import RunTime, fitting, known_cost, predicted_by_search
 from workbench.search.stages.request import Task
 from workbench.search.sweep import Listener
@@ -24,9 +24,8 @@ def confirm(
     bench: Bench,
     front: Sequence[Evaluation],
     listeners: Sequence[Listener] = (),
-    executors: Sequence[Executor] = (),
+    workers: Workers | None = None,
     time: RunTime | None = None,
-    hear: Callable[[], None] = lambda: None,
 ) -> dict[str, Evaluation]:
     """Measure the baseline and front members again on the holdout split, with fresh timing; those that were confirmed.
 
@@ -35,11 +34,10 @@ def confirm(
 
     Args:
         front: the most important first; with too little time, the last go without.
-        executors: where evaluations run, as many at once; in this process where there is none.
+        workers: who evaluates; this process where it is None. What compiles ahead has nothing to do.
         time: of the run, which the loads that follow share; None for as long as it takes.
-        hear: as of `workbench.search.sweep.run_sweep`.
     """
-    members, time = executors or (InProcess(experiment, bench),), time or RunTime(math.inf)
+    workers, time = workers or Workers(cards=(InProcess(experiment, bench),)), time or RunTime(math.inf)
     candidates = {c.id: c for c in (experiment.baseline, *(e.candidate for e in front))}
     before = {i: bench.journal.evaluation(i, "holdout") for i in candidates}
     confirmed = {i: e for i, e in before.items() if e is not None and not e.deserves_another}
@@ -47,7 +45,7 @@ def confirm(
     cut = [c for i, c in candidates.items() if i in confirmed and confirmed[i].cut]
     known = bench.journal.evaluations()
     costs = {c.id: known_cost(experiment, known.get(c.id), known) for c in (*missing, *cut)}
-    with WorkerPool[Candidate](members, (), hear) as pool:
+    with WorkerPool[Candidate](replace(workers, compilers=())) as pool:
         for todo, least in ((missing, None), (cut, FULL)):
             while todo or pool.working:
                 if not todo or not pool.free:
@@ -64,7 +62,7 @@ def confirm(
                     for listener in listeners:
                         listener.evaluated(found, reused=False)
                     continue
-                effort, count = fitting([costs[c.id] for c in todo], time.left_s * len(members))
+                effort, count = fitting([costs[c.id] for c in todo], time.left_s * len(workers.cards))
                 only_baseline = count == 1 and len(todo) > 1 and todo[0].id == experiment.baseline.id
                 if count == 0 or only_baseline or least not in (None, effort):
                     todo = []

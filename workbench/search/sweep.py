@@ -1,7 +1,7 @@
 """The search loop: ask who comes next, have it evaluated, write what became of it, until the budget is spent.
 
 The loop knows nothing of stages. Who comes next is a query over journal and queue (`asking`), so that a killed sweep
-goes on where it stopped and loses at most what is in flight. Where several executors work at once, this thread alone
+goes on where it stopped and loses at most what is in task. Where several executors work at once, this thread alone
 asks and writes.
 """
 
@@ -24,7 +24,7 @@ from workbench.evaluation.reuse import doubtful, instead_of, reusable_for
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import Queue, beginning
 from workbench.search.effort import FULL, Effort
-from workbench.search.executors.base import Executor, InProcess, TimeUp
+from workbench.search.executors.base import InProcess, TimeUp, Worker
 from workbench.search.executors.worker_pool import WorkerPool, Workers, survived
 from workbench.search.first_look import to_look_at
 from workbench.search.forecast import RunTime
@@ -131,11 +131,7 @@ def run_sweep(
     for evaluation in known.values():
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
-    with (
-        WorkerPool[_Flight]((InProcess(experiment, bench),))
-        if workers is None
-        else WorkerPool[_Flight](workers.cards, workers.compilers, workers.hear) as pool
-    ):
+    with WorkerPool[Task](workers or Workers(cards=(InProcess(experiment, bench),))) as pool:
         asked = (resumed, trying, looked, effort)
         loop = _Loop(experiment, bench, queue, known, again, pool, listeners, time or RunTime(math.inf), *asked)
         with _writable(bench.journal.root):
@@ -163,25 +159,16 @@ def _lost(bench: Bench, queue: Queue) -> set[str]:
     return {candidate_id for candidate_id in found if candidate_id in queue.trials}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Flight:
-    """A candidate that is being evaluated; `whole`: it was predicted before, and is measured whole now."""
-
-    candidate: Candidate
-    whole: bool = False
-    look: bool = False
-
-
 @dataclass
 class _Loop:
-    """The state of one run of the loop: what is known, what of it is measured once more, and what is in flight."""
+    """The state of one run of the loop: what is known, what of it is measured once more, and what is in task."""
 
     experiment: Experiment
     bench: Bench
     queue: Queue
     known: dict[str, Evaluation]
     again: set[str]
-    pool: WorkerPool[_Flight]
+    pool: WorkerPool[Task]
     listeners: Sequence[Listener]
     time: RunTime
     resumed: Callable[[Candidate], None]
@@ -203,31 +190,34 @@ class _Loop:
             self.looks = [c for c in to_look_at(self.experiment) if c.id not in self.queue.crashes]
         while True:
             step = self.comes_next(budget)
-            if isinstance(step, _Flight):
+            if isinstance(step, Task):
                 self._begin(step)
             elif self.pool.working:
                 self.finish()
             else:
                 return step
 
-    def comes_next(self, budget: int) -> _Flight | str:
-        """What is evaluated now; else why nothing is, which may change with what is in flight.
+    def comes_next(self, budget: int) -> Task | str:
+        """What is evaluated now; else why nothing is, which may change with what is in task.
 
         First looks at INT8, where nothing is known yet, one at a time. Then what is asked for, those that come again
         before all others. In the end what was deferred and may be on the front, the best prediction first.
         """
         if self.looks and not self.interrupted and self.time.left_s > 0:
-            return "" if self.pool.working else _Flight(candidate=self.looks.pop(0), look=True)
+            return "" if self.pool.working else self._task(self.looks.pop(0), look=True)
         self.looks = []
         if not self.ended:
             step = self._asked(budget)
-            if isinstance(step, _Flight) or not step or self.pool.working:
+            if isinstance(step, Task) or not step or self.pool.working:
                 return step
             self.ended = step
         return self._deferred() or self.ended
 
-    def _asked(self, budget: int) -> _Flight | str:
-        flying = [flight.candidate.id for flight in self.pool.working]
+    def _task(self, candidate: Candidate, **how: bool) -> Task:
+        return Task(candidate=candidate, effort=self.effort, **how)
+
+    def _asked(self, budget: int) -> Task | str:
+        flying = [task.candidate.id for task in self.pool.working]
         # the budget counts candidates, so what comes again does not stand in the way
         if len(self.known) + len(flying) >= budget and not self.again.difference(self.known, flying):
             return "budget"
@@ -243,65 +233,58 @@ class _Loop:
         if candidate.id in self.left_open:
             self.resumed(candidate)
         self.trying(candidate, why)
-        return _Flight(candidate=candidate)
+        return self._task(candidate)
 
-    def _deferred(self) -> _Flight | None:
-        flying = [flight.candidate.id for flight in self.pool.working]
+    def _deferred(self) -> Task | None:
+        flying = [task.candidate.id for task in self.pool.working]
         left = [e for e in may_be_on_front(self.experiment, self.known) if e.candidate.id not in flying]
         may = self.time.may_begin(self.experiment, self.known)
         if not left or not may or self.interrupted or not self.pool.free:
             return None
         self.trying(left[0].candidate, "it may be on the front by what was predicted: it is measured whole")
-        return _Flight(candidate=left[0].candidate, whole=True)
+        return self._task(left[0].candidate, whole=True)
 
-    def _begin(self, flight: _Flight) -> None:
-        candidate = flight.candidate
+    def _begin(self, task: Task) -> None:
+        candidate = task.candidate
         until = self.time.search_end(self.experiment, self.known)
         if not self.pool.working:
             self._busy_since = perf_counter()
         # one count for a candidate's first look and its evaluation
         crashes, crashed = self.queue.crashes.get(candidate.id, 0), partial(self.queue.count_crashes, candidate.id)
 
-        def work(executor: Executor) -> Evaluation:
+        def work(worker: Worker) -> Evaluation:
             # by what is known when a card is free, which may be more than when it was asked for
-            known = dict(self.known)
-            task = Task(
-                candidate=candidate,
-                reusable=reusable_for(candidate, known, self.experiment.seed),
-                effort=self.effort,
-                whole=flight.whole,
-                look=flight.look,
-            )
-            at = (self.experiment, self.bench, executor, task)
+            reusable = reusable_for(candidate, dict(self.known), self.experiment.seed)
+            at = (self.experiment, self.bench, worker, replace(task, reusable=reusable))
             return survived(*at, crashes=crashes, crashed=crashed, until=until)
 
         # a set that is measured whole is compiled where it is measured: the card has nothing else to do by then
-        self.pool.begin(flight, work, None if flight.whole or flight.look else candidate, until)
+        self.pool.begin(task, work, None if task.whole or task.look else candidate, until)
 
     def finish(self) -> None:
         """Wait for the evaluation that ends first, and keep what became of it.
 
         After an exception the candidate stays open in the queue, and the next run goes on with it.
         """
-        flight, future = self.pool.first()
+        task, future = self.pool.first()
         if not self.pool.working:
             self.busy_s += perf_counter() - self._busy_since
         try:
             evaluation = future.result()
         except TimeUp as up:
-            self.interrupted.append(Interrupted(candidate=flight.candidate, stage=up.stage))
+            self.interrupted.append(Interrupted(candidate=task.candidate, stage=up.stage))
             return
-        if flight.look:
+        if task.look:
             latency = evaluation.measurement.latency
-            self.queue.looked_at(flight.candidate.id, 0.0 if latency is None else latency.speedup.value)
+            self.queue.looked_at(task.candidate.id, 0.0 if latency is None else latency.speedup.value)
             self.looked(evaluation)
         else:
-            self._keep(flight, evaluation)
+            self._keep(task, evaluation)
 
-    def _keep(self, flight: _Flight, evaluation: Evaluation) -> None:
-        candidate_id = flight.candidate.id
+    def _keep(self, task: Task, evaluation: Evaluation) -> None:
+        candidate_id = task.candidate.id
         before = self.bench.journal.evaluation(candidate_id)
-        if before is not None and flight.whole:
+        if before is not None and task.whole:
             evaluation = replace(evaluation, attempt=before.attempt, stages=(*before.stages, *evaluation.stages))
         elif before is not None:
             reuse = evaluation.reuse if before.failure is not None else instead_of(before.reuse, evaluation.reuse)

@@ -32,7 +32,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.lowering.dynamic import lower_dynamic
+from workbench.quantization.lowering.qdq import lower_dynamic
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,

@@ -8,9 +8,8 @@ from workbench.quantization.llm.affine import Affine, fake_quantized
 from workbench.quantization.llm.checkpoint import FINAL_NORM, HEAD, LlmModel
 from workbench.quantization.llm.fixed_order import linear_product
 from workbench.quantization.llm.forward import embed, norm
-from workbench.quantization.llm.recipe import LlmRecipe
-from workbench.quantization.llm.rotation import read_rotated
-from workbench.quantization.llm.run import Samples, blocks, outer_tensors, rotation_of_recipe, start
+from workbench.quantization.llm.recipe import LlmRecipe, Survey
+from workbench.quantization.llm.run import Samples, blocks, outer_tensors, read_rotated, rotation_of, start
 from workbench.quantization.llm.walk import WorkingBlock, run_through
 
 
@@ -19,10 +18,12 @@ def fake_logits(
 ) -> list[torch.Tensor]:
     """Logits of prompts; with v1's dynamic types they are not what a device computes (msmodelslim.md §9)."""
     with torch.inference_mode():
-        rotation = rotation_of_recipe(model, recipe)
+        rotation = rotation_of(model, recipe)
         watched = [x if rotation is None else read_rotated(x, rotation) for x in embed(model, prompts)]
+        # of a survey they are ranges of k_proj and v_proj themselves, by which the tool does not quantize in memory
+        surveyed = any(isinstance(stage, Survey) and stage.cache for stage in recipe.stages)
         for block in blocks(model, recipe, start(model, recipe, samples)):
-            run_through(block, watched, _Linears(block).linear, _Linears(block).cached)
+            run_through(block, watched, _Linears(block).linear, None if surveyed else _Linears(block).cached)
         outer = outer_tensors(model, recipe)
         normed = (norm(outer, FINAL_NORM, x, model.config.epsilon) for x in watched)
         return [linear_product(x, outer[f"{HEAD}.weight"]) for x in normed]
@@ -41,7 +42,7 @@ class _Linears:
     def cached(self, what: str, x: torch.Tensor) -> torch.Tensor:
         """What attention reads of keys or values [batch, kv_heads, tokens, head_dim]."""
         by = self._block.cache.get(what)
-        if by is None or self._block.cache_of_outputs:
+        if by is None:
             return x
         shape = (1, x.shape[1], 1, x.shape[3])
         return fake_quantized(x, Affine(scale=by.scale.view(shape), offset=by.offset.view(shape)))

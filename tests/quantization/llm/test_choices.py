@@ -21,7 +21,7 @@ from workbench.quantization.llm.choices import (
     read_questions,
 )
 from workbench.quantization.llm.config import LlmConfig, read_config
-from workbench.quantization.llm.forwards import float_logits
+from workbench.quantization.llm.forwards import float_decoder, logits_of
 from workbench.values.errors import ConfigError, MeasureError
 
 
@@ -76,11 +76,11 @@ def test_more_examples_than_there_are_and_questions_beyond_the_context_are_refus
 def test_the_answer_is_the_option_of_the_largest_likelihood(tmp_path: Path) -> None:
     model = open_model(write_model(tmp_path / "n", "qwen3", "float32", max_position_embeddings=512))
     questions = asked([question(f"{n} + 1?", n % 3) for n in range(2)], encode, model.config)
-    found = answers("m", questions, float_logits(model))
+    found = answers("m", questions, logits_of(float_decoder(model), "prefill"))
     for number, one in enumerate(questions):
         scores = []
         for ids, targets in zip(one.inputs, one.targets, strict=True):
-            (logits,) = float_logits(model)([torch.tensor([ids])])
+            (logits,) = logits_of(float_decoder(model), "prefill")([torch.tensor([ids])])
             rows = torch.log_softmax(logits[0].double(), -1)[-len(targets) :]
             scores.append(sum(float(row[target]) for row, target in zip(rows, targets, strict=True)))
         assert found[number] == int(np.argmax(scores))

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.graph.export import quiet_transformers
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.forwards import float_logits
+from workbench.quantization.llm.forwards import float_decoder, logits_of
 from workbench.values.errors import ConfigError
 
 LLAMA3 = {
@@ -31,7 +31,7 @@ def theirs(folder: Path, ids: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def ours(folder: Path, ids: list[torch.Tensor]) -> list[torch.Tensor]:
     model = open_model(folder)
-    return list(float_logits(model)(ids))
+    return list(logits_of(float_decoder(model), "prefill")(ids))
 
 
 def equal(folder: Path) -> bool:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.quantization.llm.integer_products import KERNELS, MOST_COLUMNS, is_exact
+from workbench.quantization.llm.fixed_order import KERNELS, MOST_COLUMNS, is_exact
 
 
 def whole(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -70,7 +70,7 @@ def test_without_vnni_another_kernel_is_taken_and_the_sums_are_right() -> None:
     """oneDNN is held to AVX2, where it adds pairs of products in 16 bits (2.13's saturates)."""
     code = (
         "import torch\n"
-        "from workbench.quantization.llm.integer_products import KERNELS, exact_kernel, integer_product, is_exact\n"
+        "from workbench.quantization.llm.fixed_order import KERNELS, exact_kernel, integer_product, is_exact\n"
         "x = torch.full((4, 640), -128, dtype=torch.int8)\n"
         "print(is_exact(KERNELS['int8']), exact_kernel(), set(integer_product(x, x).flatten().tolist()))"
     )

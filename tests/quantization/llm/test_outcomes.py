@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.forwards import float_logits
+from workbench.quantization.llm.forwards import float_decoder, logits_of
 from workbench.quantization.llm.outcomes import (
     COLUMNS,
     compare_text,
     float_outcomes,
     float_reference,
     input_of,
-    perplexity_pairs,
     text_outcomes,
+    text_pairs,
     windows_of,
 )
 from workbench.values.errors import ConfigError, MeasureError
@@ -35,7 +35,7 @@ def windows(count: int = 3, tokens: int = 9, first: int = 1) -> list[TokenWindow
     ]
 
 
-def logits_of(
+def random_logits(
     cut: list[TokenWindow], seed: int, scale: float = 3.0, dtype: torch.dtype = torch.float32
 ) -> list[torch.Tensor]:
     random = torch.Generator().manual_seed(seed)
@@ -44,7 +44,7 @@ def logits_of(
 
 def scored(seed: int, *, first: int = 1, dtype: torch.dtype = torch.float32) -> tuple[WindowOutcomes, WindowOutcomes]:
     cut = windows(first=first)
-    ours, theirs = logits_of(cut, 1, dtype=dtype), logits_of(cut, seed, dtype=dtype)
+    ours, theirs = random_logits(cut, 1, dtype=dtype), random_logits(cut, seed, dtype=dtype)
     return float_outcomes(cut, ours), text_outcomes("a", cut, ours, lambda _: iter(theirs))
 
 
@@ -54,7 +54,7 @@ def test_figures_equal_a_direct_computation(first: int, dtype: torch.dtype) -> N
     _, found = scored(2, first=first, dtype=dtype)
     cut = windows(first=first)
     for number, (window, ours, theirs) in enumerate(
-        zip(cut, logits_of(cut, 1, dtype=dtype), logits_of(cut, 2, dtype=dtype), strict=True)
+        zip(cut, random_logits(cut, 1, dtype=dtype), random_logits(cut, 2, dtype=dtype), strict=True)
     ):
         p, q = (F.log_softmax(x[0, first - 1 : -1].double(), -1) for x in (ours, theirs))
         assert found.nll[number] == pytest.approx(
@@ -69,7 +69,7 @@ def test_figures_equal_a_direct_computation(first: int, dtype: torch.dtype) -> N
 def test_kl_is_never_negative_and_zero_between_equals() -> None:
     cut = windows(2)
     for seed, scale in ((1, 0.01), (2, 1.0), (3, 100.0)):
-        ours, theirs = logits_of(cut, seed, scale), logits_of(cut, seed + 1, scale)
+        ours, theirs = random_logits(cut, seed, scale), random_logits(cut, seed + 1, scale)
         assert (text_outcomes("a", cut, ours, lambda _, given=theirs: iter(given)).kl >= 0).all()
         same, float_model = text_outcomes("a", cut, ours, lambda _, given=ours: iter(given)), float_outcomes(cut, ours)
         assert all(np.array_equal(getattr(same, column), getattr(float_model, column)) for column in COLUMNS)
@@ -78,7 +78,7 @@ def test_kl_is_never_negative_and_zero_between_equals() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_logit_that_is_no_number_is_an_error_that_names_window_and_checkpoint(value: float) -> None:
     cut = windows()
-    ours, theirs = logits_of(cut, 1), logits_of(cut, 2)
+    ours, theirs = random_logits(cut, 1), random_logits(cut, 2)
     theirs[1][0, 3, 7] = value
     with pytest.raises(MeasureError, match=r"static: 1 logits of window 5 are NaN or infinite"):
         text_outcomes("static", cut, ours, lambda _: iter(theirs), first=4)
@@ -100,9 +100,8 @@ def test_kept_states_are_read_again_and_damaged_ones_made_again(tmp_path: Path, 
         file.with_suffix(".json").unlink()
     again = float_reference(model, cut, kept_in=tmp_path / "kept")
     assert (file.stat().st_ino == written) == (not harm)
-    for a, b, c in zip(
-        first(0, len(cut)), again(0, len(cut)), float_logits(model)([input_of(each) for each in cut]), strict=True
-    ):
+    plain = logits_of(float_decoder(model), "prefill")([input_of(each) for each in cut])
+    for a, b, c in zip(first(0, len(cut)), again(0, len(cut)), plain, strict=True):
         assert torch.equal(a, b)
         assert torch.equal(a, c)
 
@@ -176,7 +175,7 @@ def test_differences_to_the_float_model_are_paired_and_come_with_what_would_show
 
 def test_recipes_are_told_apart_from_each_other_and_from_float_at_once() -> None:
     models = [outcomes(1), outcomes(1.02, seed=1), outcomes(1.0201, seed=2), outcomes(1.3, seed=3)]
-    alike = perplexity_pairs(models).alike
+    alike = text_pairs(models, "nll").alike
     assert alike[1, 2]
     assert not alike[0, 1:].any()
     assert not alike[3, :3].any()

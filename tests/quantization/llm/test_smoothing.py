@@ -11,7 +11,7 @@ import torch
 from tests.quantization.llm.emulated import fake_logits
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.forwards import float_logits
+from workbench.quantization.llm.forwards import float_decoder, logits_of
 from workbench.quantization.llm.recipe import Group, LinearRecipe, LlmRecipe, Phase, Smooth
 
 ALL: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
@@ -39,7 +39,7 @@ def smoothed(folder: Path, stage: Smooth) -> tuple[list[torch.Tensor], list[torc
     model = open_model(folder)
     recipe = LlmRecipe(generation=stage.generation, type="FLOAT", phases=(Phase(stages=(stage,)),))
     made = fake_logits(model, recipe, {"calibration": samples(3, seed=5)}, samples())
-    return list(float_logits(model)(samples())), made
+    return list(logits_of(float_decoder(model), "prefill")(samples())), made
 
 
 @pytest.mark.parametrize(("name", "family"), list(zip(STAGES, cycle(("llama", "qwen2", "qwen3")), strict=False)))

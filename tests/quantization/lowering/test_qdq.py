@@ -11,8 +11,7 @@ from onnx import TensorProto, helper
 from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import golden_batches, golden_float_model, golden_record, plain_run
 from workbench.graph.read import load_graph
-from workbench.quantization.lowering.dynamic import lower_dynamic
-from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.lowering.qdq import lower_dynamic, lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.weights import scales_along
 from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, record_for, run, value

@@ -20,9 +20,8 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import MOST_CALLS, Experiment, read_experiment
-from workbench.search.executors.base import TimeUp
+from workbench.search.executors.base import TimeUp, decode_error, encode_error
 from workbench.search.executors.child import ChildProcess
-from workbench.search.executors.messages import decode_error, encode_error
 from workbench.search.pipeline import evaluate
 from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.evaluations import candidate, evaluation
-from workbench.search.executors.base import Executor, TimeUp
-from workbench.search.executors.worker_pool import WorkerPool
+from workbench.search.executors.base import TimeUp, Worker
+from workbench.search.executors.worker_pool import WorkerPool, Workers
 from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CrashError, ToolchainError
@@ -37,8 +37,12 @@ class CompilerOf:
         return (StageTiming(stage="compile", seconds=1.0, cached=False, compiled=1),)
 
 
-def work(executor: Executor) -> Evaluation:
-    return executor.evaluate(Task(candidate=candidate()))
+def work(card: Worker) -> Evaluation:
+    return card.evaluate(Task(candidate=candidate()))
+
+
+def pool_of(card: Card, compiler: CompilerOf) -> WorkerPool[str]:
+    return WorkerPool(Workers(cards=(card,), compilers=(compiler,)))
 
 
 def all_of(pool: WorkerPool[str]) -> Iterator[tuple[str, Evaluation]]:
@@ -49,10 +53,8 @@ def all_of(pool: WorkerPool[str]) -> Iterator[tuple[str, Evaluation]]:
 
 def test_compilers_work_ahead_of_a_card_but_not_further_than_it_can_soon_take() -> None:
     measured, compiled = threading.Event(), threading.Semaphore(0)
-    pool = WorkerPool[str](
-        [Card("a", lambda _: measured.wait(SLOW_S) and None)], [CompilerOf(lambda _: compiled.release())]
-    )
-    with pool:
+    card = Card("a", lambda _: measured.wait(SLOW_S) and None)
+    with pool_of(card, CompilerOf(lambda _: compiled.release())) as pool:
         for what in ("first", "second"):  # one at the card, one compiled and waiting for it
             assert pool.free
             pool.begin(what, work, candidate())
@@ -68,7 +70,7 @@ def test_a_compiler_that_dies_leaves_the_candidate_to_its_evaluation() -> None:
     def dies(_: Candidate) -> None:
         raise CrashError("the process died.", stage="compile")
 
-    with WorkerPool[str]([Card("a")], [CompilerOf(dies)]) as pool:
+    with pool_of(Card("a"), CompilerOf(dies)) as pool:
         pool.begin("it", work, candidate())
         ((_, done),) = all_of(pool)
     assert done.status == "complete"
@@ -82,7 +84,7 @@ def test_what_ends_a_compile_ahead_is_the_result_and_costs_nobody_else_anything(
             raise raised
 
         card = Card("a", lambda _, measured=measured: measured.wait(SLOW_S) and None)  # type: ignore[misc]
-        with WorkerPool[str]([card], [CompilerOf(ends)]) as pool:
+        with pool_of(card, CompilerOf(ends)) as pool:
             pool.begin("at the card", work)
             pool.begin("in the compiler", work, candidate())
             what, future = pool.first()

@@ -15,11 +15,11 @@ from tests.targets.ascend_llm.folders import WORDS
 from workbench.commands.cli import app
 from workbench.quantization.llm.checkpoint import LINEARS, open_model
 from workbench.quantization.llm.config import LlmConfig, read_config
-from workbench.quantization.llm.forwards import float_logits
+from workbench.quantization.llm.forwards import float_decoder, logits_of
 from workbench.quantization.llm.outcomes import text_outcomes
 from workbench.targets.ascend_llm import evaluate as module
 from workbench.targets.ascend_llm.evaluate import LlmEvaluation, evaluate_llm
-from workbench.targets.ascend_llm.execution import served_logits
+from workbench.targets.ascend_llm.execution import served_decoder
 from workbench.targets.ascend_llm.served import read_served
 from workbench.targets.ascend_llm.serving_times import card_times, load_costs
 from workbench.targets.ascend_llm.tensors import Stored, write_weights
@@ -60,7 +60,10 @@ def test_figures_are_those_of_the_checkpoints_logits(tmp_path: Path) -> None:
     starts = range(0, 112, 8)
     windows = [ids[:, start : start + 9] for start in starts] + [ids[:, 112:]]
     nlls = {"float": 0.0, "static": 0.0}
-    forwards = {"float": float_logits(open_model(model())), "static": served_logits(read_served(tmp_path / "static"))}
+    forwards = {
+        "float": logits_of(float_decoder(open_model(model())), "prefill"),
+        "static": logits_of(served_decoder(read_served(tmp_path / "static")), "decode"),
+    }
     for name, forward in forwards.items():
         for window, logits in zip(windows, forward(windows), strict=True):
             rows = torch.log_softmax(logits[0, :-1].double(), -1)

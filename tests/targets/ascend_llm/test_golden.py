@@ -19,14 +19,13 @@ from tests.targets.ascend_llm.checkpoints import CACHE, MIX, PER_TOKEN, change, 
 from tests.targets.ascend_llm.folders import CASES, GOLDEN, LINEAR, WEIGHT
 from workbench.quantization.llm.affine import Affine
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.forwards import Stage, float_logits, greedy
+from workbench.quantization.llm.forwards import Stage, float_decoder, greedy, logits_of
 from workbench.quantization.llm.recipe import Type
 from workbench.quantization.llm.run import left_float, without
 from workbench.targets.ascend_llm.calibrate import calibrate_llm
 from workbench.targets.ascend_llm.execution import (
     running_block,
     served_decoder,
-    served_logits,
 )
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.targets.ascend_llm.served import read_served
@@ -211,9 +210,9 @@ RECIPES = {
 def test_one_block_at_a_time_and_all_in_memory_give_the_same_close_to_float(tmp_path: Path, name: str) -> None:
     folder = write_checkpoint(tmp_path, *RECIPES[name])
     served = read_served(folder)
-    floats = list(float_logits(open_model(tmp_path / "model"))(samples()))
-    once = list(served_logits(served)(samples()))
-    kept = served_logits(served, keep=True)
+    floats = list(logits_of(float_decoder(open_model(tmp_path / "model")), "prefill")(samples()))
+    once = list(logits_of(served_decoder(served), "decode")(samples()))
+    kept = logits_of(served_decoder(served, keep=True), "decode")
     assert all(torch.equal(a, b) for _ in range(2) for a, b in zip(kept(samples()), once, strict=True))
     for ours, expected in zip(once, floats, strict=True):
         assert (ours.shape, ours.dtype) == (expected.shape, expected.dtype)
@@ -221,7 +220,7 @@ def test_one_block_at_a_time_and_all_in_memory_give_the_same_close_to_float(tmp_
 
 
 def test_blocks_that_stay_in_memory_hold_nothing_of_a_window(tmp_path: Path) -> None:
-    forward = served_logits(read_served(write_checkpoint(tmp_path)), keep=True)
+    forward = logits_of(served_decoder(read_served(write_checkpoint(tmp_path)), keep=True), "decode")
     assert next(forward([torch.ones(1, 29, dtype=torch.int64)])).shape[1] == 29
     gc.collect()
     # by their type: isinstance also asks what a weak proxy of somebody else's stands for, which may be gone
@@ -236,11 +235,11 @@ def test_biases_of_norms_and_shifts_are_computed(tmp_path: Path, family: str) ->
     lines = "anti_cfg: {anti_method: m4}"
     folder = write_checkpoint(tmp_path, v0=f"{lines}\n  calib_cfg: {{mm_tensor: False}}", family=family)
     served = read_served(folder)
-    expected = next(float_logits(open_model(tmp_path / "model"))(samples(1)))
-    given = next(served_logits(served)(samples(1)))
+    expected = next(logits_of(float_decoder(open_model(tmp_path / "model")), "prefill")(samples(1)))
+    given = next(logits_of(served_decoder(served), "decode")(samples(1)))
     assert float((given - expected).norm() / expected.norm()) < 0.9
     change(folder, "model.norm.bias", lambda bias: bias + 1)
-    assert not torch.equal(next(served_logits(read_served(folder))(samples(1))), given)
+    assert not torch.equal(next(logits_of(served_decoder(read_served(folder)), "decode")(samples(1))), given)
 
 
 @pytest.mark.parametrize("name", ["static", "mix", "cache"])
@@ -253,7 +252,7 @@ def test_answers_with_a_cache_are_those_of_whole_prompts_again_and_again(tmp_pat
     if name == "static":
         for prompt, answer in zip(samples(), answers, strict=True):
             whole = torch.cat((prompt[0], answer))[None, :-1]
-            again = next(served_logits(served)([whole]))[0, prompt.shape[1] - 1 :].argmax(-1)
+            again = next(logits_of(served_decoder(served), "decode")([whole]))[0, prompt.shape[1] - 1 :].argmax(-1)
             assert torch.equal(again, answer)
     alone = [greedy(decoder, [prompt], 4)[0] for prompt in samples()]
     assert all(torch.equal(a, b) for a, b in zip(alone, answers, strict=True))
@@ -266,7 +265,7 @@ def test_values_that_the_dtype_does_not_hold_are_an_error_with_block_and_window(
     with pytest.raises(
         MeasureError, match=r"block 1 gives values that are NaN or infinite for window 0; torch.float16"
     ):
-        list(served_logits(read_served(folder))(samples(1)))
+        list(logits_of(served_decoder(read_served(folder)), "decode")(samples(1)))
 
 
 TO_THE_TOKEN = {
@@ -304,7 +303,7 @@ def test_a_checkpoint_of_the_vendor_runs_and_is_near_its_fake_quantized_logits(
     ids = json.loads((GOLDEN / "token_ids.json").read_text())[f"{case['tokenizer']}/prompts"]
     with np.load(there / "fake_quant_logits.npz") as kept:
         theirs = [torch.tensor(kept[key]) for key in kept.files]
-    given = served_logits(read_served(tmp_path))([torch.tensor([each]) for each in ids])
+    given = logits_of(served_decoder(read_served(tmp_path)), "decode")([torch.tensor([each]) for each in ids])
     pairs = [(ours[0].float(), expected) for ours, expected in zip(given, theirs, strict=True)]
     assert max(float((a - b).norm() / b.norm()) for a, b in pairs) < 0.9
     if name in TO_THE_TOKEN:

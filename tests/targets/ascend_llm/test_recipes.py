@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.targets.ascend_llm.folders import LINEAR, WEIGHT, write_llm, write_v0, write_v1
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.recipe import Quantize, QuantizeCache, Smooth, Survey
-from workbench.quantization.llm.rotation import rotation_of
+from workbench.quantization.llm.run import rotation_of
 from workbench.report.written.wording import candidate_name, speaking
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine, types_of
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
@@ -78,8 +78,8 @@ def test_a_rotation_of_no_power_of_two_is_refused_with_a_block_that_is_taken(tmp
     with pytest.raises(ConfigError, match=r"a rotation of 2560 values is not built.* Write block_size: 128"):
         read_recipe(write_v1(tmp_path / "r.yaml", "{type: quarot}", LINEAR), model)
     read = read_recipe(write_v1(tmp_path / "r.yaml", "{type: quarot, block_size: 128}", LINEAR), model)
-    assert read.recipe.rotate is not None
-    turned = rotation_of(model.config, read.recipe.rotate)
+    turned = rotation_of(model, read.recipe)
+    assert turned is not None
     torch.testing.assert_close(turned.residual @ turned.residual.T, torch.eye(2560), rtol=0, atol=1e-5)
     assert not turned.residual[:128, 128:].any()
 

@@ -1,6 +1,6 @@
 """Ids in, logits or continuations out: what an evaluation of a language model asks for, whoever computes it.
 
-    forward = float_logits(open_model(folder))
+    forward = logits_of(float_decoder(open_model(folder)), "prefill")
     for logits in forward(windows): ...                       # one window at a time
     answers = greedy(float_decoder(open_model(folder)), prompts, 32)
 
@@ -44,8 +44,10 @@ Forward = Callable[[Sequence[torch.Tensor]], Iterator[torch.Tensor]]
 """Ids of windows, each [1, tokens] → logits of each, [1, tokens, vocabulary], in the model's dtype, in their order and
 one at a time in memory."""
 Stage = Literal["prefill", "decode"]
-"""How a server would compute tokens: a whole prompt at once, or one after another. It makes a difference where a type
-is quantized differently in the two (W8A8_MIX), and where keys and values are kept as integers."""
+"""How a server would compute tokens. 'decode', one after another: W8A8_MIX is static, and attention reads keys and
+values out of the int8 cache. 'prefill', a whole prompt at once: W8A8_MIX is dynamic by token, and attention reads keys
+and values before they are rounded into the cache, so a quantized cache does not show (w8a8_pdmix.py,
+attention_v1.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +96,6 @@ def float_decoder(model: LlmModel) -> Decoder:
         return RunningBlock(tensors=tensors, linear=float_linear(tensors), kept=lambda _, x: x)
 
     return Decoder(config=model.config, embedding=embedding, head=head, block=block)
-
-
-def float_logits(model: LlmModel) -> Forward:
-    """`logits_of` the float model."""
-    return logits_of(float_decoder(model), "prefill")
 
 
 def logits_of(decoder: Decoder, stage: Stage) -> Forward:

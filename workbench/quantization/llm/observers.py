@@ -7,7 +7,7 @@ Everything is float32 but for the running sums, as there.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -207,13 +207,6 @@ MOST_SPREAD = 50.0
 """msmodelslim.md §4.4: 'automatic' takes the histogram up to this ratio of the largest value to the deviation."""
 
 
-class Ranging(Protocol):
-    """What observes one tensor."""
-
-    def update(self, x: torch.Tensor) -> Range:
-        """See one more sample; least and largest value so far, shape (1,)."""
-
-
 class Extremes:
     """The least and the largest value of all samples; or the mean of the samples' least values and that of their
     largest, summed in the dtype of the samples or, for 'mean_wide' (`aggregation_type: mean`), in float64."""
@@ -230,6 +223,10 @@ class Extremes:
             return lows.min().reshape(1), highs.max().reshape(1)
         wide = torch.float64 if self._kind == "mean_wide" else x.dtype
         return lows.to(wide).mean().to(x.dtype).reshape(1), highs.to(wide).mean().to(x.dtype).reshape(1)
+
+
+Ranging = TruncatedHistogram | Histogram | Extremes
+"""What observes one tensor: each sample renews its least and largest value, shape (1,)."""
 
 
 def observing(kind: Observer, spread: float | None) -> Ranging:

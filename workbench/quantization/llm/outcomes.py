@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -226,14 +226,10 @@ def compare_text(reference: WindowOutcomes, outcomes: WindowOutcomes) -> TextCom
     )
 
 
-def perplexity_pairs(models: Sequence[WindowOutcomes]) -> Pairs:
-    """Differences of log perplexity between all pairs of models, with intervals that hold all at once."""
-    return all_pairs(np.stack([each.nll for each in models]), models[0].predictions.astype(np.float64))
-
-
-def kl_pairs(models: Sequence[WindowOutcomes]) -> Pairs:
-    """The same of the mean KL(float ‖ model), in nats a token."""
-    return all_pairs(np.stack([each.kl for each in models]), models[0].predictions.astype(np.float64))
+def text_pairs(models: Sequence[WindowOutcomes], column: Literal["nll", "kl"]) -> Pairs:
+    """Differences of log perplexity or of the mean KL(float ‖ model), in nats a token, between all pairs of models; the
+    intervals hold all at once."""
+    return all_pairs(np.stack([getattr(each, column) for each in models]), models[0].predictions.astype(np.float64))
 
 
 def _windows_needed(difference: Estimate, windows: int) -> int | None:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.quantization.llm.affine import Generation
-
+Generation = Literal["v0", "v1"]
 Type = Literal["W8A8", "W8A8_DYNAMIC", "W8A8_MIX", "W8A16", "FLOAT"]
 TYPES: tuple[Type, ...] = ("W8A8", "W8A8_DYNAMIC", "W8A8_MIX", "W8A16", "FLOAT")
 Observer = Literal["mean_extremes", "extremes", "mean_wide", "truncated_histogram", "automatic", "histogram"]

@@ -7,12 +7,13 @@ for block in blocks(model, recipe, streams):      # `streams` stand behind the b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
-from workbench.quantization.llm.affine import Affine, affine
+from workbench.quantization.llm.affine import SOURCES, Affine, affine, quantized_linear
 from workbench.quantization.llm.checkpoint import (
     EMBEDDING,
     FINAL_NORM,
@@ -22,12 +23,12 @@ from workbench.quantization.llm.checkpoint import (
     read_block,
     read_tensors,
 )
+from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.forward import Linear, check_ids, embed, float_linear, run_block
 from workbench.quantization.llm.observers import Extremes, Range
-from workbench.quantization.llm.quantized import SOURCES, quantized_linear
-from workbench.quantization.llm.recipe import Data, LinearRecipe, LlmRecipe, Quantize, Stage, Survey
-from workbench.quantization.llm.rotation import Rotation, read_rotated, rotate_block, rotation_of
+from workbench.quantization.llm.recipe import Data, LinearRecipe, LlmRecipe, Quantize, Rotate, Stage, Survey
 from workbench.quantization.llm.walk import Stream, WorkingBlock, first_readers, needs_data, take_phase
+from workbench.values.errors import ConfigError
 
 Samples = Mapping[Data, Sequence[torch.Tensor]]
 """Ids [batch, tokens] of every sample; without 'smoothing' that is the same as 'calibration'."""
@@ -35,7 +36,7 @@ Samples = Mapping[Data, Sequence[torch.Tensor]]
 
 def start(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> list[Stream]:
     """One stream for each phase, before the first block; empty where a phase needs no data."""
-    rotation = rotation_of_recipe(model, recipe)
+    rotation = rotation_of(model, recipe)
     embedded: dict[Data, Stream] = {}
     for phase in recipe.phases:
         if phase.data not in embedded and any(map(needs_data, phase.stages)):
@@ -53,7 +54,7 @@ def blocks(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], *, first: 
     Args:
         streams: those of `start`, or as they stood behind block first − 1; changed on the way.
     """
-    rotation = rotation_of_recipe(model, recipe)
+    rotation = rotation_of(model, recipe)
     for index in range(first, model.config.layers):
         tensors = read_block(model, index)
         if rotation is not None:
@@ -103,7 +104,7 @@ def outer_tensors(model: LlmModel, recipe: LlmRecipe) -> dict[str, torch.Tensor]
     read = read_tensors(model, [f"{EMBEDDING}.weight", f"{FINAL_NORM}.weight", head_name(model)])
     read[f"{HEAD}.weight"] = read[head_name(model)]
     norm = f"{FINAL_NORM}.weight"
-    if (rotation := rotation_of_recipe(model, recipe)) is not None:
+    if (rotation := rotation_of(model, recipe)) is not None:
         read[f"{HEAD}.weight"] = read_rotated(read[f"{HEAD}.weight"] * read[norm], rotation)
         read[f"{EMBEDDING}.weight"] = read_rotated(read[f"{EMBEDDING}.weight"], rotation)
         read[norm] = torch.ones_like(read[norm])
@@ -112,9 +113,18 @@ def outer_tensors(model: LlmModel, recipe: LlmRecipe) -> dict[str, torch.Tensor]
     return read
 
 
-def rotation_of_recipe(model: LlmModel, recipe: LlmRecipe) -> Rotation | None:
-    """The matrices that a recipe rotates by."""
-    return None if recipe.rotate is None else rotation_of(model.config, recipe.rotate)
+def rotation_of(model: LlmModel, recipe: LlmRecipe) -> Rotation | None:
+    """The matrices that a recipe rotates by; errors of `check_rotation`."""
+    if (rotate := recipe.rotate) is None:
+        return None
+    check_rotation(model.config, rotate)
+
+    def blocks_of(size: int) -> torch.Tensor:
+        one = random_hadamard(rotate.block or size, rotate.seed)
+        made: torch.Tensor = torch.block_diag(*[one] * (size // len(one)))  # type: ignore[no-untyped-call]  # torch's own
+        return made
+
+    return Rotation(residual=blocks_of(model.config.hidden), head=blocks_of(model.config.head_dim))
 
 
 # --- which linears hurt most when they alone become integers: what is left float first --------------------------------
@@ -180,3 +190,81 @@ def _moved(plain: Sequence[torch.Tensor], given: Iterable[torch.Tensor]) -> floa
         total += float((apart / wide.pow(2).sum(-1).clamp(min=torch.finfo(torch.float64).tiny)).sum())
         tokens += apart.numel()
     return total / tokens
+
+
+# --- rotation of the residual stream by a random Hadamard matrix, and of values by one of a head's size (QuaRot) ------
+#
+# What a model computes stays the same: norms are folded into the linears behind them, so that they only divide by the
+# root of the mean square, which no rotation changes. Found in the vendor's files to the bit: products in float32,
+# rounded to the model's dtype after each; signs of both matrices from the same seed; the residual rotation before the
+# head's.
+
+_READ_RESIDUAL = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
+_FOLDED = {
+    "input_layernorm": _READ_RESIDUAL[:3],
+    "post_attention_layernorm": _READ_RESIDUAL[3:],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """Attributes:
+    residual: orthogonal [hidden, hidden], float32.
+    head: orthogonal [head_dim, head_dim], float32.
+    """
+
+    residual: torch.Tensor
+    head: torch.Tensor
+
+
+def check_rotation(config: LlmConfig, rotate: Rotate) -> None:
+    """Raises ConfigError, with a block that would do, where none of the recipe's size is built for the model's sizes.
+
+    The tool multiplies by tables of other sizes, such as 28 and 160, which its documents do not give.
+    """
+    for size in (config.hidden, config.head_dim):
+        block = size if rotate.block is None else rotate.block
+        if block < 1 or block & (block - 1) or size % block:
+            fits = math.gcd(config.hidden, config.head_dim)
+            rule = "no power of two" if block == size else f"block_size {block} is no power of two that divides it"
+            raise ConfigError(
+                f"a rotation of {size} values is not built: {rule}.",
+                key="quarot",
+                hint=f"Write block_size: {fits & -fits} in a recipe, or leave quarot out (recipe.rotate in a space).",
+            )
+
+
+def random_hadamard(size: int, seed: int) -> torch.Tensor:
+    """diag(±1) · H / √size of a power of two, the signs drawn from the seed."""
+    signs = torch.randint(0, 2, (size,), generator=torch.Generator().manual_seed(seed)).to(torch.float32) * 2 - 1
+    matrix = torch.ones(1, 1)
+    while len(matrix) < size:
+        matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)), 0)
+    rotated: torch.Tensor = signs[:, None] * matrix / torch.tensor(size).sqrt()
+    return rotated
+
+
+def rotate_block(block: dict[str, torch.Tensor], config: LlmConfig, rotation: Rotation) -> None:
+    """Norms become 1, linears what they are behind and before a rotated stream; `block` is changed."""
+    for norm, names in _FOLDED.items():
+        weight = block[f"{norm}.weight"]
+        for name in names:
+            block[f"{name}.weight"] = read_rotated(block[f"{name}.weight"] * weight, rotation)
+        block[f"{norm}.weight"] = torch.ones_like(weight)
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        for part in ("weight", "bias"):
+            if (value := block.get(f"{name}.{part}")) is not None:
+                block[f"{name}.{part}"] = (rotation.residual.T @ value.to(torch.float32)).to(value.dtype)
+    # of all heads at once, with zeros between them: sums of float32 have the tool's order
+    values = torch.kron(torch.eye(config.kv_heads), rotation.head)
+    for part in ("weight", "bias"):
+        if (value := block.get(f"self_attn.v_proj.{part}")) is not None:
+            block[f"self_attn.v_proj.{part}"] = (values.T @ value.to(torch.float32)).to(value.dtype)
+    value = block["self_attn.o_proj.weight"]
+    outputs = torch.kron(torch.eye(config.heads), rotation.head)
+    block["self_attn.o_proj.weight"] = (value.to(torch.float32) @ outputs).to(value.dtype)
+
+
+def read_rotated(weight: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+    """A weight [N, hidden] that reads a rotated stream; an embedding table alike."""
+    return (weight.to(torch.float32) @ rotation.residual).to(weight.dtype)

@@ -11,16 +11,19 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from workbench.quantization.llm.affine import Affine, affine, extremes, fake_quantized
+from workbench.quantization.llm.affine import (
+    SOURCES,
+    Affine,
+    QuantizedLinear,
+    affine,
+    extremes,
+    fake_quantized,
+    quantized_linear,
+)
 from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.fixed_order import causal_attention, linear_product
 from workbench.quantization.llm.forward import Cache, Linear, run_block
 from workbench.quantization.llm.observers import Range, Ranging, Spread, observing
-from workbench.quantization.llm.quantized import (
-    SOURCES,
-    QuantizedLinear,
-    quantized_linear,
-)
 from workbench.quantization.llm.recipe import (
     LinearRecipe,
     Phase,
@@ -44,8 +47,7 @@ class WorkingBlock:
 
     Attributes:
         tensors: floats by names relative to the block; a quantized linear's weight stays until all stages are through.
-        cache: 'key' and 'value' → ranges by channel; `cache_of_outputs` where they are those of k_proj and v_proj
-            themselves rather than of what the cache holds: the tool does not quantize by them in its own memory.
+        cache: 'key' and 'value' → ranges by channel.
         epsilon: of the norms before linears from here on, where a stage replaced them.
         spreads: source → how far its largest value stands out, after a survey.
     """
@@ -56,7 +58,6 @@ class WorkingBlock:
     tensors: dict[str, torch.Tensor]
     linears: dict[str, QuantizedLinear] = field(default_factory=dict)
     cache: dict[str, Affine] = field(default_factory=dict)
-    cache_of_outputs: bool = False
     epsilon: float | None = None
     spreads: dict[str, float] = field(default_factory=dict)
 
@@ -159,7 +160,6 @@ def _survey(block: WorkingBlock, stage: Survey, stream: Stream) -> None:
     block.spreads = {source: spread.value for source, spread in spreads.items()}
     if stage.cache:
         block.cache = {what: affine(*seen, symmetric=True, generation="v0") for what, seen in outputs.items()}
-        block.cache_of_outputs = True
 
 
 def _quantize_cache(block: WorkingBlock, stage: QuantizeCache, stream: Stream) -> None:

@@ -1,5 +1,5 @@
-"""Where evaluations run. The sweep asks an executor, and alone asks for candidates and writes evaluations.
+"""Where evaluations run. The sweep asks workers, and alone asks for candidates and writes evaluations.
 
-with ChildProcess(experiment, bench) as executor:      # a candidate that takes its process down leaves ours alone
-    evaluation = executor.evaluate(Task(candidate=candidate))      # CrashError when it did
+with ChildProcess(experiment, bench) as worker:      # a candidate that takes its process down leaves ours alone
+    evaluation = worker.evaluate(Task(candidate=candidate))      # CrashError when it did
 """

@@ -19,15 +19,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors.base import TimeUp, Worker
-from workbench.search.executors.messages import Line, Message, decode_error
+from workbench.search.executors.base import Line, Message, Say, TimeUp, Worker, decode_error
 from workbench.targets.description import Card
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CrashError, ToolchainError
@@ -76,9 +75,7 @@ class ChildProcess(Worker):
             self._child.close()
             self._child = None
 
-    def ask(
-        self, task: Message, candidate: Candidate, say: Callable[[str], None] = _log.info, *, until: float | None = None
-    ) -> Any:
+    def ask(self, task: Message, candidate: Candidate, say: Say = _log.info, *, until: float | None = None) -> Any:
         child, stage, time_up = self._ready(task), "check", threading.Event()
 
         def kill() -> None:

@@ -15,23 +15,17 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.shared_store import STORE_VARIABLE, SharedStore
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.executors.messages import Line, Message, encode_error
-from workbench.search.pipeline import carry_out, timed
-from workbench.search.plan import probe_call_ms
-from workbench.search.stages.predict import made_ahead
-from workbench.search.stages.request import Task
-from workbench.values.candidate import Candidate, candidate_from_json
-from workbench.values.documents.canonical import decode, encode
+from workbench.search.executors.base import Line, Message, answer, encode_error
+from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import lock_file
 from workbench.values.system.lifeline import die_with
@@ -48,63 +42,35 @@ def main(arguments: Sequence[str]) -> None:
     faulthandler.enable()
     os.set_inheritable(descriptor, False)  # the sweep must see it close, whatever of ours is still alive
     line = Line(socket.socket(fileno=descriptor))
-    try:
-        with contextlib.ExitStack() as stack:
-            opening = line.receive()
-            if opening is None:
-                return
 
-            def report(candidate: Candidate, stage: str) -> None:
-                line.send({"kind": "stage", "stage": stage})
+    def report(candidate: Candidate, stage: str) -> None:
+        line.send({"kind": "stage", "stage": stage})
 
+    def say(text: str) -> None:
+        line.send({"kind": "say", "text": text})
+
+    with contextlib.suppress(BrokenPipeError), contextlib.ExitStack() as stack:  # where the sweep is gone
+        if (opening := next(line, None)) is None:
+            return
+        with _raised_there(line):
             experiment, bench = opened(opening, report, stack)
             line.send({"kind": "ready"})
             _log_to(line, opening["level"])
             for task in line:
                 line.send({"kind": "began"})
-                _do(task, experiment, bench, line)
-    except MemoryError:
-        raise  # by dying it counts as what it is
-    except BrokenPipeError:
-        pass  # the sweep is gone
-    except Exception as error:  # of any kind: the sweep raises it as its own
-        line.send(encode_error(error))
+                with _raised_there(line):
+                    line.send({"kind": "answer", "value": answer(task, experiment, bench, say)})
 
 
-def _do(task: Message, experiment: Experiment, bench: Bench, line: Line) -> None:
+@contextlib.contextmanager
+def _raised_there(line: Line) -> Iterator[None]:
+    """The sweep raises as its own what is raised here. By dying for want of memory a process counts as what it is."""
     try:
-        value = _answer(task, experiment, bench, line)
+        yield
     except MemoryError:
-        raise  # by dying it counts as what it is
-    except Exception as error:  # of any kind: the sweep raises it as its own
+        raise
+    except Exception as error:  # of any kind
         line.send(encode_error(error))
-    else:
-        line.send({"kind": "answer", "value": value})
-
-
-def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> Any:
-    if task["task"] == "probe":
-        return probe_call_ms(experiment, bench)
-    if task["task"] == "compile":
-        return encode(made_ahead(experiment, candidate_from_json(task["candidate"]), bench))
-    if task["task"] == "time":
-        return encode(timed(experiment, candidate_from_json(task["candidate"]), bench))
-    if task["task"] == "service":
-        from workbench.shipping.service_confirmation import served  # few sweeps serve, and every start would pay for it
-
-        candidate = candidate_from_json(task["candidate"])
-        line.send({"kind": "stage", "stage": "service"})
-        return encode(
-            served(
-                experiment,
-                candidate,
-                bench,
-                report=lambda text: line.send({"kind": "say", "text": text}),
-                seconds=task["seconds"],
-            )
-        )
-    asked = {name: value for name, value in task.items() if name != "task"}
-    return carry_out(decode(Task, asked), experiment, bench).to_json()
 
 
 def opened(

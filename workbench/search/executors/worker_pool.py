@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors.base import Executor, Worker
+from workbench.search.executors.base import Worker
 from workbench.search.executors.child import ChildProcess
 from workbench.search.pipeline import failed_evaluation
 from workbench.search.stages.request import Task
@@ -35,6 +35,21 @@ _What = TypeVar("_What")
 _HEARD_EVERY_S = 0.2
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """Attributes:
+    cards: where evaluations run, as many at once.
+    compilers: compile ahead for them.
+    here: how many of the cards are fed by this machine: by its processors, from its memory.
+    hear: passes on, in the calling thread, what they said since it was last called: a few times a second.
+    """
+
+    cards: tuple[Worker, ...]
+    here: int = 1
+    compilers: tuple[Worker, ...] = ()
+    hear: Callable[[], None] = lambda: None
+
+
 class WorkerPool(Generic[_What]):
     """Compilers and cards, and what was begun with them. As a context manager it waits for its threads; whoever ends
     early closes the executors before.
@@ -42,18 +57,13 @@ class WorkerPool(Generic[_What]):
     A single card without compilers works in the calling thread: `begin` returns when it has ended.
     """
 
-    def __init__(
-        self,
-        cards: Sequence[Executor],
-        compilers: Sequence[Worker] = (),
-        hear: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Args: hear: called in the waiting thread, a few times a second."""
-        self._hear, self._most, self._compiles = hear, len(cards) + len(compilers), bool(compilers)
-        self._cards, self._compilers = SimpleQueue[Executor](), SimpleQueue[Worker]()
-        for card in cards:
+    def __init__(self, workers: Workers) -> None:
+        self._hear, self._compiles = workers.hear, bool(workers.compilers)
+        self._most = len(workers.cards) + len(workers.compilers)
+        self._cards, self._compilers = SimpleQueue[Worker](), SimpleQueue[Worker]()
+        for card in workers.cards:
             self._cards.put(card)
-        for compiler in compilers:
+        for compiler in workers.compilers:
             self._compilers.put(compiler)
         self._flying: dict[Future[Evaluation], _What] = {}
         self._threads = ThreadPoolExecutor(self._most, "pool") if self._most > 1 else None
@@ -78,7 +88,7 @@ class WorkerPool(Generic[_What]):
     def begin(
         self,
         what: _What,
-        work: Callable[[Executor], Evaluation],
+        work: Callable[[Worker], Evaluation],
         ahead: Candidate | None = None,
         until: float | None = None,
     ) -> None:
@@ -132,7 +142,7 @@ class WorkerPool(Generic[_What]):
 def survived(
     experiment: Experiment,
     bench: Bench,
-    executor: Executor,
+    worker: Worker,
     task: Task,
     *,
     crashes: int = 0,
@@ -152,7 +162,7 @@ def survived(
     """
     while True:
         try:
-            return executor.evaluate(task, until=until)
+            return worker.evaluate(task, until=until)
         except CrashError as crash:
             crashes += 1
             crashed(crashes)
@@ -177,21 +187,6 @@ PROCESSORS_A_CARD = 2
 PROCESSORS_A_COMPILER = 2
 COMPILERS_A_CARD = 2
 """At most: more would compile what the sampler proposed knowing little of those before."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
-    """Attributes:
-    cards: where evaluations run, as many at once.
-    compilers: compile ahead for them.
-    here: how many of the cards are fed by this machine: by its processors, from its memory.
-    hear: passes on, in the calling thread, what they said since it was last called.
-    """
-
-    cards: tuple[Worker, ...]
-    here: int = 1
-    compilers: tuple[Worker, ...] = ()
-    hear: Callable[[], None] = lambda: None
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from workbench.quantization.llm.run import (
     blocks,
     left_float,
     outer_tensors,
-    rotation_of_recipe,
+    rotation_of,
     start,
     without,
 )
@@ -244,7 +244,7 @@ def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, work: Path, 
     ready.mkdir()
     write_sharded(tensors, ready, stem, read.part_bytes)
     optional: dict[str, object] = {}
-    if (rotation := rotation_of_recipe(model, recipe)) is not None:
+    if (rotation := rotation_of(model, recipe)) is not None:
         name = "optional/quarot.safetensors"
         (ready / "optional").mkdir()
         write_weights([Stored("global_rotation", rotation.residual)], ready / name)

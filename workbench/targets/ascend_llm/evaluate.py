@@ -15,7 +15,7 @@ from workbench.quantization.llm import choices as multiple
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.choices import ChoiceComparison, read_questions
 from workbench.quantization.llm.fixed_order import kernels
-from workbench.quantization.llm.forwards import float_logits
+from workbench.quantization.llm.forwards import float_decoder, logits_of
 from workbench.quantization.llm.outcomes import (
     COLUMNS,
     FloatReference,
@@ -24,13 +24,12 @@ from workbench.quantization.llm.outcomes import (
     float_outcomes,
     float_reference,
     joined,
-    kl_pairs,
     outcomes_of,
-    perplexity_pairs,
     text_outcomes,
+    text_pairs,
     windows_of,
 )
-from workbench.targets.ascend_llm.execution import served_logits
+from workbench.targets.ascend_llm.execution import served_decoder
 from workbench.targets.ascend_llm.needs import check_memory, memory_bytes
 from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.serving_times import ServedFigures, card_times, served_figures
@@ -128,7 +127,7 @@ def evaluate_llm(
     """Evaluate checkpoints beside the float model that they were made of, by texts, by questions, or both; paired, with
     intervals, sizes and modelled times.
 
-    Windows and questions take the arithmetic of generated tokens (`served_logits`). Deterministic for one number of
+    Windows and questions take the arithmetic of generated tokens (`forwards.Stage`). Deterministic for one number of
     threads and one version of torch. A killed run goes on, and further checkpoints cost theirs alone.
 
     Args:
@@ -177,7 +176,7 @@ def evaluate_llm(
             if asked:
                 if each is not None:
                     on_message(f"{name}: {len(asked)} questions")
-                forward = float_logits(opened) if each is None else served_logits(each)
+                forward = logits_of(float_decoder(opened) if each is None else served_decoder(each), "decode")
                 chosen.append(multiple.answers(name, asked, forward))
         kinds = each.types.values() if each else ["FLOAT" for _ in opened.linears()]
         evaluated.append(
@@ -200,8 +199,8 @@ def evaluate_llm(
         stride=stride,
         windows=len(cut),
         predictions=sum(each.predictions for each in cut),
-        perplexity=_alike(names, perplexity_pairs(outcomes)) if cut else None,
-        kl=_alike(names[1:], kl_pairs(outcomes[1:])) if cut and served else None,
+        perplexity=_alike(names, text_pairs(outcomes, "nll")) if cut else None,
+        kl=_alike(names[1:], text_pairs(outcomes[1:], "kl")) if cut and served else None,
         accuracy=_alike(names, multiple.accuracy_pairs(asked, chosen)) if asked else None,
         chance=multiple.chance(asked) if asked else None,
         float_accuracy=multiple.accuracy(asked, chosen[0]) if asked else None,
@@ -243,7 +242,7 @@ def _on_windows(
     report: Callable[[str], None],
 ) -> WindowOutcomes:
     """Outcomes of all windows, so many at a time; those that were kept are read."""
-    forward, key, parts = served_logits(served), _deciding(model, served), list[WindowOutcomes]()
+    forward, key, parts = logits_of(served_decoder(served), "decode"), _deciding(model, served), list[WindowOutcomes]()
     for first in range(0, len(windows), _WINDOWS_AT_ONCE):
         chosen = windows[first : first + _WINDOWS_AT_ONCE]
         file = kept_in / f"{digest([key, [[each.first, each.ids.tolist()] for each in chosen]])}.outcomes.json"

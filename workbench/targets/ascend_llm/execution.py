@@ -34,12 +34,10 @@ from functools import lru_cache, partial
 
 import torch
 
-from workbench.quantization.llm.affine import Affine
-from workbench.quantization.llm.fixed_order import plain_linear
+from workbench.quantization.llm.affine import SOURCES, Affine
+from workbench.quantization.llm.fixed_order import integer_product, plain_linear
 from workbench.quantization.llm.forward import float_linear
-from workbench.quantization.llm.forwards import Decoder, Forward, RunningBlock, Stage, logits_of
-from workbench.quantization.llm.integer_products import integer_product
-from workbench.quantization.llm.quantized import SOURCES
+from workbench.quantization.llm.forwards import Decoder, RunningBlock, Stage
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.served_block import (
     ServedBlock,
@@ -60,24 +58,15 @@ _LAST_READERS = {source: name for name, source in SOURCES.items()}
 """Tensor → the last linear of a block that reads it."""
 
 
-def served_logits(served: Served, *, stage: Stage = "decode", keep: bool = False) -> Forward:
-    """Logits of windows by a checkpoint.
+def served_decoder(served: Served, *, keep: bool = False) -> Decoder:
+    """A checkpoint as the steps of its computation, for `logits_of` and `greedy`.
 
     Deterministic for one number of threads and one version of torch; the integer sums on any machine.
 
     Args:
-        stage: whose arithmetic every token of a window takes. 'decode', that of generated tokens: W8A8_MIX is static,
-            and attention reads keys and values out of the int8 cache. 'prefill', that of a fresh prompt: W8A8_MIX is
-            dynamic by token, and attention reads keys and values before they are rounded into the cache, so a
-            quantized cache does not show (w8a8_pdmix.py, attention_v1.py).
         keep: blocks, embedding and head stay in memory after the first call, for quick further calls; otherwise one
             block is in memory at a time.
     """
-    return logits_of(served_decoder(served, keep=keep), stage)
-
-
-def served_decoder(served: Served, *, keep: bool = False) -> Decoder:
-    """A checkpoint as the steps of its computation, for `logits_of` and `greedy`."""
 
     def block(index: int) -> Callable[[Stage], RunningBlock]:
         return running_block(read_served_block(served, index), served.config.dtype)

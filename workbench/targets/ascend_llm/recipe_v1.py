@@ -23,7 +23,7 @@ from workbench.quantization.llm.recipe import (
     Type,
     WeightMethod,
 )
-from workbench.quantization.llm.rotation import check_rotation
+from workbench.quantization.llm.run import check_rotation
 from workbench.targets.ascend_llm.recipe_v0 import expect, exponents
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import ConfigError

@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from workbench.quantization.llm.affine import Affine
 from workbench.quantization.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, LINEARS, NORMS, Tensors, stored_tensors
-from workbench.quantization.llm.integer_products import MOST_COLUMNS
+from workbench.quantization.llm.fixed_order import MOST_COLUMNS
 from workbench.quantization.llm.recipe import Type
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.settings import FUSED, STATIC

@@ -18,12 +18,13 @@ import torch
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_ids
+from workbench.quantization.llm.forwards import logits_of
 from workbench.quantization.llm.outcomes import float_outcomes, float_reference, text_outcomes, windows_of
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.run import group_errors
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
-from workbench.targets.ascend_llm.execution import served_logits
+from workbench.targets.ascend_llm.execution import served_decoder
 from workbench.targets.ascend_llm.needs import checkpoint_bytes, window_ms
 from workbench.targets.ascend_llm.prompted import Prompted, prompted
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine
@@ -184,7 +185,7 @@ class AscendLlmTarget:
     ) -> Scores:
         reference = float_reference(open_model(model.path), windows, kept_in=kept_in)
         is_float = candidate.quantization.scheme == "none"
-        forward = None if is_float else served_logits(_written(directory))
+        forward = None if is_float else logits_of(served_decoder(_written(directory)), "decode")
 
         def scores(start: int, stop: int) -> WindowOutcomes:
             chosen, floats = windows[start:stop], reference(start, stop)

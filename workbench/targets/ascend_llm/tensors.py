@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import torch
 
-from workbench.quantization.llm.affine import Affine, Generation
-from workbench.quantization.llm.quantized import QuantizedLinear
+from workbench.quantization.llm.affine import Affine, QuantizedLinear
+from workbench.quantization.llm.recipe import Generation
 from workbench.quantization.llm.walk import WorkingBlock
 from workbench.values.documents.canonical import canonical_json
 

@@ -28,9 +28,8 @@ from workbench.graph.read import graph_of, stored_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import weights_beside, write_shared
 from workbench.quantization.exact_operands import exact
-from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.elementwise import with_hard_sigmoids, with_integers_between
-from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.lowering.qdq import lower_dynamic, lower_static
 from workbench.quantization.lowering.strides import with_strides_moved_up
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sessions import first_line, named_outputs, session_on

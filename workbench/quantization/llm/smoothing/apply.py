@@ -13,17 +13,16 @@ from workbench.quantization.llm.affine import (
     HIGHEST,
     LOWEST,
     SMALLEST_SCALE,
-    Generation,
     affine,
     extremes,
     fake_quantized,
+    quantized_linear,
 )
 from workbench.quantization.llm.config import Family, LlmConfig
 from workbench.quantization.llm.fixed_order import causal_attention, linear_product
 from workbench.quantization.llm.forward import attention_half, feed_forward
 from workbench.quantization.llm.observers import observing
-from workbench.quantization.llm.quantized import quantized_linear
-from workbench.quantization.llm.recipe import LinearRecipe, Smooth
+from workbench.quantization.llm.recipe import Generation, LinearRecipe, Smooth
 from workbench.quantization.llm.smoothing.groups import (
     SMALLEST,
     Block,

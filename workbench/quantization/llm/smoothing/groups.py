@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from workbench.quantization.llm.affine import Generation
 from workbench.quantization.llm.config import Family, LlmConfig
-from workbench.quantization.llm.recipe import Group, Smooth
+from workbench.quantization.llm.recipe import Generation, Group, Smooth
 
 Block = dict[str, torch.Tensor]
 
@@ -20,7 +19,7 @@ class SmoothingGroup:
     Attributes:
         kind: 'norm-linear', 'ov' or 'up-down'.
         source: module whose output channels are divided: a norm, v_proj or up_proj.
-        reads: the tensor's name, as in `quantized.SOURCES`.
+        reads: the tensor's name, as in `affine.SOURCES`.
     """
 
     kind: Group

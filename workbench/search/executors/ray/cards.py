@@ -13,15 +13,14 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors.base import TimeUp, Worker
+from workbench.search.executors.base import Message, Say, TimeUp, Worker
 from workbench.search.executors.child import ChildProcess, Process
-from workbench.search.executors.messages import Message
 from workbench.search.executors.ray.connection import Watch, connected, imported_ray, within
 from workbench.search.executors.ray.host import CardHost, on_this_disk
 from workbench.search.executors.ray.nodes import Need, compile_slots, difference, held_by_others, need_of, total_cards
@@ -339,9 +338,7 @@ class ClusterWorker(Worker):
     def __init__(self, cards: Cards) -> None:
         self._cards, self.experiment = cards, cards.experiment
 
-    def ask(
-        self, task: Message, candidate: Candidate, say: Callable[[str], None] = _log.info, *, until: float | None = None
-    ) -> Any:
+    def ask(self, task: Message, candidate: Candidate, say: Say = _log.info, *, until: float | None = None) -> Any:
         """Raises CrashError too where too many cards were lost at this candidate."""
         lost_at: list[tuple[RemoteCard, CardLost]] = []
         while True:

@@ -17,8 +17,8 @@ from typing import Any
 
 from workbench import __version__
 from workbench.evaluation.journal import SWEEP
+from workbench.search.executors.base import Message, encode_error
 from workbench.search.executors.child import Process
-from workbench.search.executors.messages import Message, encode_error
 from workbench.search.executors.ray.connection import imported_ray
 from workbench.targets import described, open_target
 from workbench.targets.description import Card
