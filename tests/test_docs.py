@@ -213,7 +213,7 @@ READERS = {
         for n in ("manifest", "interface_reader", "metric_reader", "retrieval", "language", "splits")
     ),
     "Search space": ("space/reader", "space/service_reader:read_choices", "space/service_reader:_today"),
-    "Cluster file": ("search/executors/ray/settings",),
+    "Cluster file": ("search/executors/ray/connection",),
     "Baseline of another platform": ("shipping/acceptance/baseline",),
 }
 """Section of the page of keys → the code that reads them: modules, or functions of one."""

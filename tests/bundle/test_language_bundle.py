@@ -23,7 +23,7 @@ from workbench.bundle.opened import read_bundle
 from workbench.bundle.prompts import MOST_SHARE, PROMPTS, golden_prompts, replay_prompts
 from workbench.bundle.readme import description, provenance
 from workbench.bundle.verify import verify_bundle
-from workbench.targets.ascend_llm.prompted import prompted
+from workbench.targets.ascend_llm.target import prompted
 from workbench.values.errors import BundleError
 
 WEIGHTS = "model/quant_model_weight_w8a8.safetensors"

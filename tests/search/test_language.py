@@ -18,7 +18,7 @@ from workbench.report import lines, to_json
 from workbench.search.pipeline import evaluate
 from workbench.search.stages.language import certainly_worse, looks
 from workbench.search.sweep import run_sweep
-from workbench.targets.ascend_llm.settings import LlmSettings
+from workbench.targets.ascend_llm.description import LlmSettings
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.evidence import level_of

@@ -15,13 +15,13 @@ from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.confirmation import confirm
-from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.executors.child import ChildProcess
 from workbench.search.executors.worker_pool import Workers
 from workbench.search.forecast import Cost, RunTime, divided
 from workbench.search.front import front_of
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
+from workbench.search.stages.request import EFFORTS, FULL, Effort
 from workbench.search.sweep import run_sweep
 from workbench.values.results import Evaluation
 

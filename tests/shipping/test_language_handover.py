@@ -19,7 +19,7 @@ from workbench.search.sweep import run_sweep
 from workbench.shipping.handover import bundle_contents, comparable, hand_over
 from workbench.shipping.language_handover import MARGIN, make_golden_prompts
 from workbench.shipping.promotion import Limits, evaluate
-from workbench.targets.ascend_llm.prompted import prompted
+from workbench.targets.ascend_llm.target import prompted
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.interface import OutputUse
 from workbench.values.results import Evaluation

@@ -10,7 +10,7 @@ from tests.llm_workspace import write_language_workspace
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.run import group_errors
-from workbench.targets.ascend_llm.settings import GROUPS
+from workbench.targets.ascend_llm.description import GROUPS
 
 
 def test_a_group_that_reads_one_huge_value_ranks_first(tmp_path: Path) -> None:

@@ -22,14 +22,14 @@ from workbench.report import Summary
 from workbench.report.factors import missing_between
 from workbench.report.words import count_of
 from workbench.search.confirmation import confirm
-from workbench.search.effort import Effort
 from workbench.search.executors.base import TimeUp, Worker
 from workbench.search.executors.ray.cards import cluster_workers
-from workbench.search.executors.ray.settings import cluster_settings
+from workbench.search.executors.ray.connection import cluster_settings
 from workbench.search.executors.worker_pool import local_workers
 from workbench.search.first_look import FIRST
 from workbench.search.forecast import RunTime
 from workbench.search.plan import Plan, check_memory, make_plan
+from workbench.search.stages.request import Effort
 from workbench.search.sweep import SweepEnd, run_sweep
 from workbench.shipping.service_confirmation import confirm_services, left_to_load
 from workbench.values.candidate import Candidate

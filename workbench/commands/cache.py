@@ -42,8 +42,8 @@ def cluster(
     as_json: AsJson = False,
 ) -> None:
     """Show the nodes and cards of a Ray cluster, and how many are free."""
+    from workbench.search.executors.ray.connection import cluster_settings
     from workbench.search.executors.ray.nodes import overview_of
-    from workbench.search.executors.ray.settings import cluster_settings
 
     found = overview_of(cluster_settings(address))
     if as_json:

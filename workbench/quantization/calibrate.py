@@ -59,7 +59,12 @@ def derive_record(
             layers = quantizable_layers(proto)
             weights = weights_of(proto, layers)
             if recipe.balance_search:
-                recipe = _with_strengths(recipe, best_strengths(statistics, layers, weights, recipe))
+                best = best_strengths(statistics, layers, weights, recipe)
+                chosen = {
+                    name: replace(settings, balance=None if settings.balance is None else best.get(name))
+                    for name, settings in recipe.layers.items()
+                }
+                recipe = replace(recipe, layers=chosen, balance_search=False)
             factors = balance_factors(statistics, layers, weights, recipe)
         if factors:
             proto = balanced(proto, factors, fold=True)
@@ -88,11 +93,3 @@ def follow_amct(model: Model, recipe: ModelRecipe, batches: Batches) -> Quantiza
         ValueError: the recipe does not fit the model.
     """
     return learn_rounding(model, batches, calibrate_exactly(model, batches, recipe), recipe)
-
-
-def _with_strengths(recipe: ModelRecipe, strengths: Mapping[str, float | None]) -> ModelRecipe:
-    chosen = {
-        name: replace(settings, balance=strengths.get(name)) if settings.balance is not None else settings
-        for name, settings in recipe.layers.items()
-    }
-    return replace(recipe, layers=chosen, balance_search=False)

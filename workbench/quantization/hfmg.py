@@ -81,7 +81,12 @@ def search(histogram: HfmgHistogram) -> Range:
     if width == 0:
         return histogram.low, histogram.high
     cuts = np.array(list(_cuts(histogram.counts)))
-    left, right = cuts[_best_cut(histogram.counts, cuts)]
+    density, errors = Density(histogram.counts, 0), []
+    for start in range(0, len(cuts), _CUTS_AT_ONCE):
+        some = cuts[start : start + _CUTS_AT_ONCE]
+        step = (some[:, 1] - some[:, 0] + 1) / _LEVELS
+        errors.append(density.errors(some[:, :1] + (np.arange(_LEVELS) + 0.5) * step[:, None]))
+    left, right = cuts[int(np.argmin(np.concatenate(errors)))]
     return float(low + np.float32(left) * width), float(low + np.float32(right + 1) * width)
 
 
@@ -165,16 +170,6 @@ def _cuts(counts: Counts) -> Iterator[tuple[int, int]]:
         if right < left:
             return
         yield left, right
-
-
-def _best_cut(counts: Counts, cuts: npt.NDArray[np.int64]) -> int:
-    """The first with the smallest error."""
-    density, errors = Density(counts, 0), []
-    for start in range(0, len(cuts), _CUTS_AT_ONCE):
-        some = cuts[start : start + _CUTS_AT_ONCE]
-        step = (some[:, 1] - some[:, 0] + 1) / _LEVELS
-        errors.append(density.errors(some[:, :1] + (np.arange(_LEVELS) + 0.5) * step[:, None]))
-    return int(np.argmin(np.concatenate(errors)))
 
 
 def _divided(histogram: Histogram, bins: int) -> HfmgHistogram:

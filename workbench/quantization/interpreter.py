@@ -80,11 +80,18 @@ class Interpreter:
     def __init__(
         self, model: ModelProto, *, truncate_deq_scale: bool = False, force_fp16: bool = False, threads: int = 1
     ) -> None:
-        self._threads = threads
+        self._model, self._threads, self._half = model, threads, force_fp16
+        self._truncated = truncate_deq_scale or force_fp16
         self._inputs = {value.name: value.type.tensor_type.elem_type for value in feedable(model.graph)}
         self._outputs = [value.name for value in model.graph.output]
-        self._known = constants(model)
-        self._expansion = _Expansion(model, self._known, truncate_deq_scale or force_fp16, force_fp16)
+        self._known, self._names = constants(model), Names(model.graph)
+        self._nodes: list[NodeProto] = []
+        self._whole: dict[str, _Whole] = {}
+        self._checks: dict[str, tuple[float, float, str]] = {}
+        """Scalar tensor → the range that it must lie in, and what is wrong beyond."""
+        self._constants: list[TensorProto] = []
+        for node in model.graph.node:
+            self._take(node, attributes_of(node))
         self._shown: list[str] = []
         self._session = self._opened()
 
@@ -103,7 +110,7 @@ class Interpreter:
                 ONNX Runtime refuses the values.
         """
         self._check(feeds)
-        made = {name for node in self._expansion.nodes for name in node.output}
+        made = {name for node in self._nodes for name in node.output}
         given = self._inputs.keys() | self._known.keys()
         if unknown := [name for name in tensors if name not in made | given]:
             raise MeasureError(f"The model has no tensor {unknown[0]!r}. {nearest(unknown[0], made)}")
@@ -111,16 +118,16 @@ class Interpreter:
         if more := [name for name in wanted if name not in (*self._outputs, *self._shown)]:
             self._shown += more
             self._session = self._opened()
-        checks = list(self._expansion.checks)
+        checks = list(self._checks)
         try:
             values = dict(zip((*wanted, *checks), self._session.run([*wanted, *checks], dict(feeds)), strict=True))
         except RUNTIME_ERRORS as error:
             raise MeasureError(f"ONNX Runtime failed in the float part of the deploy model: {error}") from error
-        for name, (low, high, words) in self._expansion.checks.items():
+        for name, (low, high, words) in self._checks.items():
             if values[name].size and not low <= values[name] <= high:
                 raise MeasureError(words.format(float(values[name])))
-        for name in (name for name in wanted if name in self._expansion.whole):
-            whole = self._expansion.whole[name]
+        for name in (name for name in wanted if name in self._whole):
+            whole = self._whole[name]
             kind = {"int8": np.int8, "int32": np.int32, "mean": np.float32}[whole.kind]
             values[name] = (values[name] + whole.offset).astype(kind)
         values |= {name: feeds[name] if name in feeds else array_of(self._known[name]) for name in given & {*tensors}}
@@ -128,7 +135,17 @@ class Interpreter:
 
     def plain(self) -> ModelProto:
         """The model in float operators, as it is run: AMCT's fake-quant model."""
-        return self._expansion.model(self._outputs)
+        return self._in_floats(self._outputs)
+
+    def _in_floats(self, outputs: Sequence[str]) -> ModelProto:
+        proto = ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import)
+        graph, given = proto.graph, self._model.graph
+        graph.name = given.name or "deploy"
+        graph.node.extend(self._nodes)
+        graph.initializer.extend((*given.initializer, *self._constants))
+        graph.input.extend(given.input)
+        graph.output.extend(ValueInfoProto(name=name) for name in outputs)
+        return proto
 
     def _opened(self) -> onnxruntime.InferenceSession:
         """Without graph optimization nothing is fused, so that which tensors are asked for does not change a value."""
@@ -138,7 +155,7 @@ class Interpreter:
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
-            return session_on(self._expansion.model([*self._outputs, *self._shown, *self._expansion.checks]), options)
+            return session_on(self._in_floats([*self._outputs, *self._shown, *self._checks]), options)
         except RUNTIME_ERRORS as error:
             raise LoweringError(f"ONNX Runtime refuses the float part of the deploy model: {error}") from error
 
@@ -153,33 +170,7 @@ class Interpreter:
             if name not in self._inputs:
                 raise MeasureError(f"The model has no input {name!r}. {nearest(name, self._inputs)}")
 
-
-class _Expansion:
-    """The model in float operators.
-
-    Attributes:
-        checks: scalar tensor → the range that it must lie in, and what is wrong beyond.
-    """
-
-    def __init__(self, model: ModelProto, known: Mapping[str, TensorProto], truncated: bool, half: bool) -> None:
-        self.nodes: list[NodeProto] = []
-        self.whole: dict[str, _Whole] = {}
-        self.checks: dict[str, tuple[float, float, str]] = {}
-        self._model, self._known, self._truncated, self._half = model, known, truncated, half
-        self._names = Names(model.graph)
-        self._constants: list[TensorProto] = []
-        for node in model.graph.node:
-            self._take(node, attributes_of(node))
-
-    def model(self, outputs: Sequence[str]) -> ModelProto:
-        proto = ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import)
-        graph, given = proto.graph, self._model.graph
-        graph.name = given.name or "deploy"
-        graph.node.extend(self.nodes)
-        graph.initializer.extend((*given.initializer, *self._constants))
-        graph.input.extend(given.input)
-        graph.output.extend(ValueInfoProto(name=name) for name in outputs)
-        return proto
+    # --- the model in float operators ---
 
     def _take(self, node: NodeProto, attributes: Mapping[str, Any]) -> None:
         ascend = node.op_type in (QUANT, DEQUANT, ANTI_QUANT)
@@ -190,10 +181,10 @@ class _Expansion:
         if node.op_type == QUANT:
             self._quantize(node, attributes)
             return
-        if not ascend and self.whole.keys().isdisjoint(node.input):
-            self.nodes.append(node)
+        if not ascend and self._whole.keys().isdisjoint(node.input):
+            self._nodes.append(node)
             return
-        first = self.whole.get(node.input[0])
+        first = self._whole.get(node.input[0])
         if first is None:
             raise LoweringError(f"{node.name}: {node.op_type} reads {node.input[0]!r}, which no AscendQuant leads to.")
         match node.op_type, first.kind:
@@ -202,11 +193,11 @@ class _Expansion:
             case "AscendAntiQuant", _:
                 self._anti_quantize(node, attributes, first)
             case "AveragePool", "int8":
-                self.nodes.append(node)
+                self._nodes.append(node)
                 places = len(attributes["kernel_shape"])
-                self.whole[node.output[0]] = _Whole(kind="mean", bound=first.bound, places=places)
-            case "MatMul", "int8" if node.input[1] in self.whole:  # only the feeds tell how many terms a sum has
-                self.nodes.append(rewired(node, [self._cast(name, TensorProto.DOUBLE) for name in node.input]))
+                self._whole[node.output[0]] = _Whole(kind="mean", bound=first.bound, places=places)
+            case "MatMul", "int8" if node.input[1] in self._whole:  # only the feeds tell how many terms a sum has
+                self._nodes.append(rewired(node, [self._cast(name, TensorProto.DOUBLE) for name in node.input]))
                 self._keep(node, node.output[0], _Whole(kind="int32", bound=math.inf, double=True))
             case (("MatMul" | "Gemm" | "Conv" | "ConvTranspose"), "int8"):
                 self._multiply(node, attributes, first)
@@ -220,7 +211,8 @@ class _Expansion:
     # --- Ascend's operators ---
 
     def _quantize(self, node: NodeProto, attributes: Mapping[str, Any]) -> None:
-        kind, mode = (_text(attributes.get(k, d)) for k, d in (("dst_type", "INT8"), ("round_mode", "Round")))
+        given = (attributes.get(key, default) for key, default in (("dst_type", b"INT8"), ("round_mode", b"Round")))
+        kind, mode = (value.decode() if isinstance(value, bytes) else value for value in given)
         if kind != "INT8":
             raise LoweringError(f"{node.name}: dst_type {kind} is not interpreted, only INT8.")
         if mode not in _ROUNDINGS:
@@ -230,7 +222,7 @@ class _Expansion:
             raise LoweringError(f"{node.name}: offset {offset:g} is no whole number from -128 to 127.")
         x = self._cast(node.input[0], TensorProto.FLOAT)
         nan = self._add_node("ReduceSum", self._cast(self._add_node("IsNaN", x), TensorProto.FLOAT), keepdims=0)
-        self.checks[nan] = (0, 0, f"{node.name}: its input {node.input[0]!r} holds NaN.")
+        self._checks[nan] = (0, 0, f"{node.name}: its input {node.input[0]!r} holds NaN.")
         if self._half:  # every step in half precision, the offset before the rounding (amct.md §6.6)
             scaled = self._add_node("Mul", self._as_half(x), self._constant(np.float32(as_half(float(scale)))))
             x = self._as_half(self._add_node("Add", self._as_half(scaled), self._constant(np.float32(offset))))
@@ -245,7 +237,7 @@ class _Expansion:
         low, high = -128 - offset, 127 - offset  # clip(q + offset, -128, 127) - offset
         limits = self._constant(np.float32(low)), self._constant(np.float32(high))
         self._add_node("Clip", x, *limits, output=node.output[0])
-        self.whole[node.output[0]] = _Whole(kind="int8", bound=max(abs(low), abs(high)), offset=int(offset))
+        self._whole[node.output[0]] = _Whole(kind="int8", bound=max(abs(low), abs(high)), offset=int(offset))
 
     def _dequantize(self, node: NodeProto, attributes: Mapping[str, Any], first: _Whole) -> None:
         param = self._constant_of(node, 1)
@@ -299,7 +291,7 @@ class _Expansion:
         most, double = bound / EXACT_FLOAT64, bound > EXACT_FLOAT32
         if not (double and convolves):
             kind = TensorProto.DOUBLE if double else TensorProto.FLOAT
-            self.nodes.append(rewired(node, [self._cast(name, kind) for name in node.input[:2]], [product]))
+            self._nodes.append(rewired(node, [self._cast(name, kind) for name in node.input[:2]], [product]))
         else:  # there is no kernel in float64: sixteenths of the weights, and what is left
             upper = np.rint(weight / 16)
             most = max(_bound(node, part, first) for part in (upper, weight - 16 * upper)) / EXACT_FLOAT32
@@ -308,8 +300,8 @@ class _Expansion:
             below = self._add_node("Sub", stored, self._add_node("Mul", above, sixteen))
             sums = [self._names.fresh(f"{product}_part") for _ in range(2)]
             for part, total in zip((above, below), sums, strict=True):
-                self.nodes.append(rewired(node, [node.input[0], part], [total]))
-                self.nodes[-1].name = total
+                self._nodes.append(rewired(node, [node.input[0], part], [total]))
+                self._nodes[-1].name = total
             above, below = (self._cast(total, TensorProto.DOUBLE) for total in sums)
             wide = self._add_node("Mul", above, self._constant(np.float64(16)))
             self._add_node("Add", wide, below, output=product)
@@ -320,7 +312,7 @@ class _Expansion:
             self._add(node, product, 2)
 
     def _add(self, node: NodeProto, x: str, position: int) -> None:
-        bias, first = self._constant_of(node, position, np.int32, "bias").astype(np.float64), self.whole[x]
+        bias, first = self._constant_of(node, position, np.int32, "bias").astype(np.float64), self._whole[x]
         total = first.bound + float(np.abs(bias).max(initial=0.0))
         made = replace(first, bound=total, double=first.double or total > EXACT_FLOAT32)
         bias = bias.reshape(-1, *[1] * made.places) if made.places else bias
@@ -332,12 +324,12 @@ class _Expansion:
 
     def _keep(self, node: NodeProto, sums: str, made: _Whole) -> None:
         """Sums that the device's int32 would not hold are refused."""
-        self.whole[sums] = made
+        self._whole[sums] = made
         if sums == node.output[0] and made.bound > _INT32_MAX:
             words = f"{node.name}: a sum reaches {{:.0f}}, outside int32. The device would wrap or saturate; "
             for reduce in ("ReduceMin", "ReduceMax"):
                 found = self._add_node(reduce, sums, keepdims=0)
-                self.checks[found] = (_INT32_MIN, _INT32_MAX, f"{words}keep this layer in float.")
+                self._checks[found] = (_INT32_MIN, _INT32_MAX, f"{words}keep this layer in float.")
 
     # --- nodes ---
 
@@ -357,7 +349,7 @@ class _Expansion:
 
     def _add_node(self, op_type: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         output = output or self._names.fresh(f"{inputs[0]}_{op_type}")
-        self.nodes.append(helper.make_node(op_type, inputs, [output], **attributes))
+        self._nodes.append(helper.make_node(op_type, inputs, [output], **attributes))
         return output
 
     def _cast(self, name: str, kind: int, output: str = "") -> str:
@@ -378,7 +370,3 @@ def _bound(node: NodeProto, weight: Array, first: _Whole) -> float:
         axes = (1, *range(3, weight.ndim + 1))
         magnitudes = magnitudes.reshape(int(attributes.get("group", 1)), -1, *weight.shape[1:])
     return first.bound * float(magnitudes.sum(axis=axes, dtype=np.float64).max(initial=0.0))
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

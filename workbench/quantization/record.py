@@ -43,7 +43,8 @@ def int8_parameters(low: float, high: float, *, symmetric: bool) -> tuple[float,
     if symmetric:
         scale = float(np.float32(-low / 128 if -low > high else high / 127))
         return (scale, 0) if scale >= SMALLEST_SCALE else (1.0, 0)
-    scale = float(np.float32(_as_float32(high - low) / 255))
+    span = high - low  # where it alone is too large for float32 it is left alone
+    scale = float(np.float32((float(np.float32(span)) if span <= _LARGEST_SINGLE else span) / 255))
     if scale < SMALLEST_SCALE:
         return 1.0, -128
     zero_point = round(float(np.float32(-128 - float(np.float32(low / scale)))))
@@ -59,11 +60,6 @@ def as_half(scale: float) -> float:
         return float(np.float16(scale))
     root = float(np.float16(math.sqrt(scale)))
     return float(np.float32(root * root))
-
-
-def _as_float32(value: float) -> float:
-    """Rounded to float32; left alone where the span of a range, and neither of its ends, is too large for float32."""
-    return float(np.float32(value)) if value <= _LARGEST_SINGLE else value
 
 
 def _check_scale(scale: float, where: str) -> None:

@@ -16,14 +16,13 @@ from onnx import NodeProto
 
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
-from workbench.quantization.activations import activations, ordinary_rows
+from workbench.quantization.activations import activations, ordinary_rows, patches, windows
 from workbench.quantization.lowering.prepare import balanced_as
 from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord, WeightScale
 from workbench.quantization.weights import encoded_bits, grouped_weight, rounded_weight, scales_along
-from workbench.quantization.windows import patches, windows
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 

@@ -9,11 +9,10 @@ from functools import partial
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.effort import FULL
 from workbench.search.executors.base import InProcess, TimeUp
 from workbench.search.executors.worker_pool import WorkerPool, Workers, survived
 from workbench.search.forecast import RunTime, fitting, known_cost, predicted_by_search
-from workbench.search.stages.request import Task
+from workbench.search.stages.request import FULL, Task
 from workbench.search.sweep import Listener
 from workbench.values.candidate import Candidate
 from workbench.values.results import Evaluation

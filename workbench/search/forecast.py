@@ -18,9 +18,9 @@ from workbench.inputs.experiment import Experiment
 from workbench.load.result import P99_ANSWERS
 from workbench.prediction.curve import FEWEST_CALLS
 from workbench.prediction.stage import SURFACE_ROUNDS, service_choices, serving_lengths, surface_shapes
-from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.front import front_of
 from workbench.search.stages.accuracy import SEARCHED
+from workbench.search.stages.request import EFFORTS, FULL, Effort
 from workbench.shipping.service_confirmation import LOAD_START_S, LONGEST_LOAD, SHORTEST_LOAD_S, load_seconds
 from workbench.values.evidence import source_of
 from workbench.values.results import Evaluation

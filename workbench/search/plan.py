@@ -22,7 +22,6 @@ from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics.score import Outputs
 from workbench.inputs.metrics.scorer import scoring_words
 from workbench.prediction.host_costs.measure import measuring_s
-from workbench.search.effort import EFFORTS, FULL, Effort, effort_of_search
 from workbench.search.first_look import FIRST
 from workbench.search.forecast import (
     CONFIRMATION_SHARE,
@@ -37,6 +36,7 @@ from workbench.search.forecast import (
 )
 from workbench.search.limits import too_fine
 from workbench.search.refusals import check_targets
+from workbench.search.stages.request import EFFORTS, FULL, Effort, effort_of_search
 from workbench.space.served_bins import words as served_words
 from workbench.space.space import SpaceSize, size
 from workbench.targets.language import few_tokens, language_target
@@ -194,6 +194,9 @@ def make_plan(
     # every card is fed by its host: with fewer processors than cards they wait for each other
     at_once = max(1, min(here, len(os.sched_getaffinity(0))) + cards - here)
     search_s = once_s + candidate_s * (min(1, todo) + max(0, todo - 1) / at_once)
+    # a run is not over when its plan is made
+    confirmation_s = min((1 + USUAL_FRONT) * cost.confirmed_s(FULL), division.confirmation_s)
+    wanted_s = gone_s + min(search_s, division.search_s) + confirmation_s + min(REPORT_S, division.report_s)
     compiles = min(todo, space.compiles)
     # a checkpoint; else a lowered file and the compiled one, of which INT8 ones are a quarter of the float size
     left_bytes, inside = 2 * model.size_bytes, [] if language else [layers_inside(model)]
@@ -211,7 +214,7 @@ def make_plan(
         once_s=once_s,
         total_s=search_s,
         cards=cards,
-        whole_s=_whole_s(division, search_s, cost, gone_s),
+        whole_s=min(wanted_s, division.limit_s) if search_s else 0.0,
         division=division,
         effort=effort,
         least_s=least_s,
@@ -226,15 +229,6 @@ def make_plan(
         warnings=(*too_fine(experiment, runs), *refused, *filter(None, (*inside, alike))),
         language=language,
     )
-
-
-def _whole_s(division: Division, search_s: float, cost: Cost, gone_s: float) -> float:
-    """Of a run that is not over when its plan is made; nothing where nothing is to be searched."""
-    if not search_s:
-        return 0.0
-    confirmation_s = min((1 + USUAL_FRONT) * cost.confirmed_s(FULL), division.confirmation_s)
-    wanted_s = gone_s + min(search_s, division.search_s) + confirmation_s + min(REPORT_S, division.report_s)
-    return min(wanted_s, division.limit_s)
 
 
 def probe_call_ms(experiment: Experiment, bench: Bench) -> float:

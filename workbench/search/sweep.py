@@ -23,13 +23,12 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.reuse import doubtful, instead_of, reusable_for
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import Queue, beginning
-from workbench.search.effort import FULL, Effort
 from workbench.search.executors.base import InProcess, TimeUp, Worker
 from workbench.search.executors.worker_pool import WorkerPool, Workers, survived
 from workbench.search.first_look import to_look_at
 from workbench.search.forecast import RunTime
 from workbench.search.front import may_be_on_front
-from workbench.search.stages.request import Task
+from workbench.search.stages.request import FULL, Effort, Task
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.evidence import SHORT

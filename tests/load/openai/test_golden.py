@@ -17,7 +17,7 @@ from workbench.api.llm import verify_served
 from workbench.bundle.opened import read_bundle
 from workbench.bundle.prompts import golden_prompts
 from workbench.commands.cli import app
-from workbench.targets.ascend_llm.prompted import prompted
+from workbench.targets.ascend_llm.target import prompted
 from workbench.values.errors import BundleError, ConfigError, MeasureError
 
 Change = Callable[[Any], Any]

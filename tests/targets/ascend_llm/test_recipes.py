@@ -14,8 +14,8 @@ from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.recipe import Quantize, QuantizeCache, Smooth, Survey
 from workbench.quantization.llm.run import rotation_of
 from workbench.report.written.wording import candidate_name, speaking
+from workbench.targets.ascend_llm.description import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine, types_of
-from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import ConfigError
 from workbench.values.setting_groups import describe

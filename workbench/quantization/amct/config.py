@@ -18,13 +18,12 @@ from workbench.graph.layers import Layer
 from workbench.quantization.amct.cfg import AMCT_CONFIG, overrides, parse_cfg
 from workbench.quantization.amct.json_form import (
     ACTIVATION,
-    GLOBAL_KEYS,
+    GLOBAL,
+    LAYER,
     WEIGHT,
     ExpandedConfig,
     Settings,
-    global_settings,
     in_order,
-    layer_settings,
     parse_config_json,
 )
 from workbench.quantization.amct.protobuf_text import Body, Place
@@ -76,7 +75,7 @@ def expand(
             if op_type not in QUANTIZABLE_TYPES:
                 hint = nearest(op_type, QUANTIZABLE_TYPES)
                 raise ConfigError(f"AMCT quantizes no {op_type!r} layers.", file=file, key=key, hint=hint)
-    if clash := set(known) & set(GLOBAL_KEYS):
+    if clash := set(known) & GLOBAL.keys():
         rule = f"{min(clash)!r} is a key of AMCT's configuration, hence no layer can have this name."
         raise ConfigError(rule, file=file, hint="Rename the node in the ONNX file.")
     expanded = {}
@@ -88,12 +87,13 @@ def expand(
             settings, key = by_type[layer.op_type], f"override_layer_types[{layer.op_type!r}]"
         _check_settings(settings, layer, key, file)
         balanced = settings.has("dmq_balancer") and balanceable(layer)
-        expanded[name] = layer_settings(
-            quant_enable=name not in message.skip_layers and layer.op_type not in message.skip_layer_types,
-            dmq_balancer_param=settings.inner("dmq_balancer").get("migration_strength") if balanced else None,
-            activation_quant_params=_activation(settings, config, symmetric=symmetric_only(layer)),
-            weight_quant_params=_weight(settings, layer),
-        )
+        own: Settings = {
+            "quant_enable": name not in message.skip_layers and layer.op_type not in message.skip_layer_types,
+            "dmq_balancer_param": settings.inner("dmq_balancer").get("migration_strength") if balanced else None,
+            "activation_quant_params": _activation(settings, config, symmetric=symmetric_only(layer)),
+            "weight_quant_params": _weight(settings, layer),
+        }
+        expanded[name] = in_order(LAYER, own)
     if not message.tensor_quantize and not any(layer["quant_enable"] for layer in expanded.values()):
         hint = "Shorten skip_layers or skip_layer_types."
         if len(refused) == len(layers):
@@ -111,16 +111,11 @@ def expand(
         }
         for tensor in config.each("tensor_quantize")
     ]
-    values = global_settings(
-        batch_num=message.batch_num,
-        activation_offset=message.activation_offset,
-        joint_quant=config.get("joint_quant"),
-        do_fusion=message.do_fusion,
-        fakequant_precision_mode=config.get("fakequant_precision_mode"),
-        skip_fusion_layers=list(message.skip_fusion_layers),
-        tensor_quantize=tensors or None,
-    )
-    return ExpandedConfig(values={**values, **expanded}, file=file)
+    values: Settings = {key: default for key, (_, default) in GLOBAL.items()}
+    values |= {key: getattr(message, key) for key in ("batch_num", "activation_offset", "do_fusion")}
+    values |= {key: config.get(key) for key in ("joint_quant", "fakequant_precision_mode")}
+    values |= {"skip_fusion_layers": list(message.skip_fusion_layers), "tensor_quantize": tensors or None}
+    return ExpandedConfig(values={**in_order(GLOBAL, values), **expanded}, file=file)
 
 
 def unsupported(layers: Sequence[Layer]) -> dict[str, str]:

@@ -42,14 +42,14 @@ WEIGHT: Mapping[str, tuple[Any, Any]] = {
     "channel_wise": (bool, None),
     "wts_algo": (("arq_quantize", "ada_quantize", "nuq_quantize"), "arq_quantize"),
 }
-_LAYER: Mapping[str, tuple[Any, Any]] = {
+LAYER: Mapping[str, tuple[Any, Any]] = {
     "quant_enable": (bool, True),
     "dmq_balancer_param": (float, None),
     "activation_quant_params": (ACTIVATION, {}),
     "weight_quant_params": (WEIGHT, None),
 }
 _TENSOR = {"layer_name": (str, ...), "input_index": (int, ...), "activation_quant_params": (ACTIVATION, {})}
-_GLOBAL: Mapping[str, tuple[Any, Any]] = {
+GLOBAL: Mapping[str, tuple[Any, Any]] = {
     "version": ((1,), 1),
     "batch_num": (int, 1),
     "activation_offset": (bool, True),
@@ -59,8 +59,7 @@ _GLOBAL: Mapping[str, tuple[Any, Any]] = {
     "skip_fusion_layers": (_NAMES, []),
     "tensor_quantize": ([_TENSOR], None),
 }
-GLOBAL_KEYS = tuple(_GLOBAL)
-"""Keys that are no layer's name, in the order AMCT writes them."""
+"""Keys that are no layer's name, in the order AMCT writes them; likewise above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,7 @@ class ExpandedConfig:
 
     @property
     def layers(self) -> Mapping[str, Settings]:
-        return {name: settings for name, settings in self.values.items() if name not in _GLOBAL}
+        return {name: settings for name, settings in self.values.items() if name not in GLOBAL}
 
 
 def config_json(config: ExpandedConfig) -> str:
@@ -93,15 +92,6 @@ def config_json(config: ExpandedConfig) -> str:
 def in_order(keys: Mapping[str, Any], values: Mapping[str, Any]) -> Settings:
     """The values in AMCT's order; what is None is left out."""
     return {key: values[key] for key in keys if values.get(key) is not None}
-
-
-def global_settings(**values: Any) -> Settings:
-    defaults = {key: default for key, (_, default) in _GLOBAL.items()}
-    return in_order(_GLOBAL, {**defaults, **values})
-
-
-def layer_settings(**values: Any) -> Settings:
-    return in_order(_LAYER, values)
 
 
 # --- reading, as strictly as AMCT does -------------------------------------------------------------------------------
@@ -138,12 +128,12 @@ def parse_config_json(text: str, *, file: Place = None) -> ExpandedConfig:
         raise ConfigError(f"is no JSON: {error}.", file=file, line=error.line, key=error.key) from error
     layers: Settings = {}
     if isinstance(data, dict):  # every object that is no global key is a layer
-        layers = {key: data.pop(key) for key in sorted(data) if key not in _GLOBAL and isinstance(data[key], dict)}
-    values = _read(_GLOBAL, data, "", file)
+        layers = {key: data.pop(key) for key in sorted(data) if key not in GLOBAL and isinstance(data[key], dict)}
+    values = _read(GLOBAL, data, "", file)
     for key, nothing in (("fakequant_precision_mode", "DEFAULT"), ("tensor_quantize", [])):
         if values.get(key) == nothing:
             del values[key]
-    values |= {name: _read(_LAYER, settings, name, file) for name, settings in layers.items()}
+    values |= {name: _read(LAYER, settings, name, file) for name, settings in layers.items()}
     return ExpandedConfig(values=values, file=None if file is None else str(file))
 
 

@@ -148,12 +148,14 @@ def _smooth(block: WorkingBlock, stage: Smooth, stream: Stream) -> None:
 
 def _survey(block: WorkingBlock, stage: Survey, stream: Stream) -> None:
     spreads = {source: Spread() for source in dict.fromkeys(SOURCES.values())}
-    outputs: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    outputs: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # least and largest of every channel
 
     def linear(name: str, x: torch.Tensor) -> torch.Tensor:
         out = block.linear(name, x)
         if stage.cache and name in CACHED:
-            outputs[CACHED[name]] = _wider(outputs.get(CACHED[name]), out.reshape(-1, out.shape[-1]))
+            low, high = torch.aminmax(out.reshape(-1, out.shape[-1]), dim=0)
+            before = outputs.get(CACHED[name], (low, high))
+            outputs[CACHED[name]] = torch.minimum(low, before[0]), torch.maximum(high, before[1])
         return out
 
     run_through(block, stream, first_readers(linear, lambda source, x: spreads[source].update(x)))
@@ -174,12 +176,6 @@ def _quantize_cache(block: WorkingBlock, stage: QuantizeCache, stream: Stream) -
 
     run_through(block, stream, cache=cache)
     block.cache = {what: affine(*found, symmetric=True, generation="v1") for what, found in seen.items()}
-
-
-def _wider(before: tuple[torch.Tensor, torch.Tensor] | None, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Least and largest of every channel [C] of rows [tokens, C], and of what was seen before."""
-    low, high = torch.aminmax(rows, dim=0)
-    return (low, high) if before is None else (torch.minimum(low, before[0]), torch.maximum(high, before[1]))
 
 
 def _quantize(block: WorkingBlock, stage: Quantize, stream: Stream) -> None:

@@ -146,7 +146,15 @@ class _Rewriter:
         inputs = [self._quant(node, node.input[0], layer.activation, f"{node.name}.quant")]
         scale = np.float32(layer.activation.scale)
         if layer.second is not None:
-            self._check_product(node, layer.activation, layer.second)
+            offsets = (layer.activation.zero_point, layer.second.zero_point)
+            if node.op_type != "MatMul":
+                rule = f"a {node.op_type} of two activations cannot be lowered. Keep it in float."
+                raise LoweringError(f"{node.name}: {rule}")
+            if any(offsets):
+                raise LoweringError(
+                    f"{node.name}: a MatMul of two activations is symmetric on Ascend (amct.md §5); its offsets are "
+                    f"{offsets[0]} and {offsets[1]}. Calibrate it with symmetric activations, or keep it in float."
+                )
             inputs.append(self._quant(node, node.input[1], layer.second, f"{node.name}.quant1"))
             factors = np.asarray([scale * np.float32(layer.second.scale)])  # [inferred], amct.md §13
         elif layer.weight is None:
@@ -158,7 +166,11 @@ class _Rewriter:
             if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2]:
                 inputs.append(self._bias(node, node.input[2], factors))
         last = node if add is None else add
-        integer, output = self._output_names(last, f"{node.name}.dequant.output0")
+        integer = output = last.output[0]
+        if output in self._outputs or output in self._nested:
+            integer = self._names.fresh(f"{last.name}_output0")
+        else:  # readers of the dequantized tensor are told of it
+            output = self._renamed[output] = self._names.fresh(f"{node.name}.dequant.output0")
         lowered = rewired(node, inputs, [integer] if add is None else None)
         for attribute in lowered.attribute:
             if node.op_type == "Gemm" and attribute.name == "transB":
@@ -192,18 +204,6 @@ class _Rewriter:
             source, result = self._renamed.get(tensor, tensor), self._quantized[key]
             self.nodes.append(helper.make_node(QUANT, [source], [result], name=self._names.fresh(name), **form))
         return self._quantized[key]
-
-    def _check_product(self, node: NodeProto, first: ActivationScale, second: ActivationScale) -> None:
-        if node.op_type != "MatMul":
-            raise LoweringError(
-                f"{node.name}: a {node.op_type} of two activations cannot be lowered. Keep it in float."
-            )
-        if first.zero_point or second.zero_point:
-            raise LoweringError(
-                f"{node.name}: a MatMul of two activations is symmetric on Ascend (amct.md §5); its offsets are "
-                f"{first.zero_point} and {second.zero_point}. Calibrate it with symmetric activations, or keep it in "
-                "float."
-            )
 
     def _weight(self, node: NodeProto, weight: WeightScale) -> tuple[str, _Floats]:
         """Name of the int8 weight in deploy layout, and its float32 scales: shape [1] or [Cout]."""
@@ -251,11 +251,3 @@ class _Rewriter:
         if place is None or place[1] != 1 or self._right_of_add.get(place[0]) == node.output[0]:
             return None
         return self._wiring.readers(node.output[0])[0]
-
-    def _output_names(self, last: NodeProto, wish: str) -> tuple[str, str]:
-        """Names of a layer's int32 output and of the dequantized one; readers of the latter are told of it."""
-        output = last.output[0]
-        if output in self._outputs or output in self._nested:
-            return self._names.fresh(f"{last.name}_output0"), output
-        self._renamed[output] = self._names.fresh(wish)
-        return output, self._renamed[output]

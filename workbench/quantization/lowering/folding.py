@@ -91,7 +91,9 @@ def edits_that_divide(wiring: Wiring, tensor: str, factors: _Floats, *, channel_
     if passes and len([name for name in node.output if name]) == 1:
         return _further(wiring, node, 0, factors, channel_axis)
     if node.op_type == "LayerNormalization":
-        return _layer_norm(wiring, node, inverse, channel_axis)
+        places = [index for index, name in enumerate(node.input) if index > 0 and name]
+        fits = channel_axis == -1 and all(wiring.shape(node.input[index]) == inverse.shape for index in places)
+        return tuple(Edit(node=node.name, index=index, multiplier=inverse) for index in places) if fits else None
     if node.op_type in ("Add", "Sub", "Mul", "Div"):
         return _elementwise(wiring, node, factors, channel_axis)
     if node.op_type in ("MatMul", "Gemm", "Conv", "ConvTranspose"):
@@ -108,13 +110,6 @@ def _further(
     if not wiring.only_read_by(tensor, [node.name]):
         return None
     return edits_that_divide(wiring, tensor, factors, channel_axis=channel_axis)
-
-
-def _layer_norm(wiring: Wiring, node: NodeProto, inverse: _Floats, channel_axis: int) -> tuple[Edit, ...] | None:
-    constant = [(index, name) for index, name in enumerate(node.input) if index > 0 and name]
-    if channel_axis != -1 or any(wiring.shape(name) != inverse.shape for _, name in constant):
-        return None
-    return tuple(Edit(node=node.name, index=index, multiplier=inverse) for index, _ in constant)
 
 
 def _elementwise(wiring: Wiring, node: NodeProto, factors: _Floats, channel_axis: int) -> tuple[Edit, ...] | None:
@@ -213,27 +208,16 @@ def _attention(wiring: Wiring, merge: NodeProto, factors: _Floats) -> tuple[Edit
     if any(list(attributes_of(node).get("perm", ())) != _HEADS_AND_BACK for node in (back, ahead)):
         return None
     apart, together = _target(wiring, split), _target(wiring, merge)
-    if apart is None or together is None:
+    if apart is None or together is None or (len(apart), len(together)) != (4, 3):
         return None
-    if not (_splits_heads(apart, factors.size) and _merges_heads(together, factors.size)):
+    channels, size = factors.size, apart[3]  # [B, L, C] becomes [B, L, C / D, D], and [B, L, C] again
+    if not isinstance(size, int) or size <= 0 or channels % size:
         return None
+    for target, wanted in ((apart, channels // size), (together, channels)):
+        keeps_two = all(target[axis] in (0, f"dim {axis}") for axis in (0, 1))
+        if target[2] != wanted and not (target[2] == -1 and keeps_two):
+            return None
     return _further(wiring, split, 0, factors, -1)
-
-
-def _splits_heads(target: _Target, channels: int) -> bool:
-    """Whether [B, L, C] becomes [B, L, C / D, D]."""
-    if len(target) != 4 or not isinstance(target[3], int) or target[3] <= 0 or channels % target[3]:
-        return False
-    return target[2] == channels // target[3] or (target[2] == -1 and _keeps_two(target))
-
-
-def _merges_heads(target: _Target, channels: int) -> bool:
-    """Whether [B, L, C / D, D] becomes [B, L, C]."""
-    return len(target) == 3 and (target[2] == channels or (target[2] == -1 and _keeps_two(target)))
-
-
-def _keeps_two(target: _Target) -> bool:
-    return all(target[axis] in (0, f"dim {axis}") for axis in (0, 1))
 
 
 def _target(wiring: Wiring, reshape: NodeProto) -> _Target | None:

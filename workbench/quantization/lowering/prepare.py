@@ -64,9 +64,21 @@ def balanced(proto: ModelProto, factors: Mapping[str, Sequence[float]], *, fold:
     if not factors:
         return proto
     nodes = {node.name: node for node in proto.graph.node}
-    vectors = {layer: _checked(proto, nodes, layer, values) for layer, values in factors.items()}
-    wiring = Wiring(proto)
-    edits = [_along_inputs(nodes[layer], vector, wiring) for layer, vector in vectors.items()]
+    vectors = {layer: np.asarray(values, np.float32) for layer, values in factors.items()}
+    wiring, edits = Wiring(proto), list[Edit]()
+    for layer, vector in vectors.items():
+        if layer not in nodes:
+            raise LoweringError(f"Layer {layer!r} of the record is not in the model. {nearest(layer, nodes)}")
+        if not (np.isfinite(vector).all() and (vector > 0).all()):
+            raise LoweringError(f"{layer}: balance factors must be positive float32 numbers. Calibrate again.")
+        node = nodes[layer]
+        shape = wiring.shape(node.input[1]) if node.op_type in ("MatMul", "Gemm", *_CONVOLUTIONS) else None
+        if shape is None:
+            raise LoweringError(f"{layer}: only a layer with a constant weight can be balanced. Calibrate again.")
+        multiplier = along_channels(node, shape, vector, inputs=True)
+        if multiplier is None:
+            raise LoweringError(f"{layer}: {vector.size} balance factors do not fit a weight of shape {shape}.")
+        edits.append(Edit(node=layer, index=1, multiplier=multiplier))
     groups: dict[tuple[str, int, bytes, str], list[str]] = {}
     for node in proto.graph.node:
         if node.name in vectors:
@@ -136,26 +148,6 @@ def corrected(proto: ModelProto, corrections: Mapping[str, Sequence[float]]) -> 
     replace_nodes(model.graph, rewritten)
     prune_constants(model.graph)
     return model
-
-
-def _checked(proto: ModelProto, nodes: Mapping[str, NodeProto], layer: str, values: Sequence[float]) -> _Floats:
-    if layer not in nodes:
-        raise LoweringError(f"Layer {layer!r} of the record is not in the model. {nearest(layer, nodes)}")
-    vector = np.asarray(values, np.float32)
-    if not (np.isfinite(vector).all() and (vector > 0).all()):
-        raise LoweringError(f"{layer}: balance factors must be positive float32 numbers. Calibrate again.")
-    return vector
-
-
-def _along_inputs(node: NodeProto, factors: _Floats, wiring: Wiring) -> Edit:
-    """The edit that multiplies a layer's weight by one factor per input channel."""
-    shape = wiring.shape(node.input[1]) if node.op_type in ("MatMul", "Gemm", *_CONVOLUTIONS) else None
-    if shape is None:
-        raise LoweringError(f"{node.name}: only a layer with a constant weight can be balanced. Calibrate again.")
-    multiplier = along_channels(node, shape, factors, inputs=True)
-    if multiplier is None:
-        raise LoweringError(f"{node.name}: {factors.size} balance factors do not fit a weight of shape {shape}.")
-    return Edit(node=node.name, index=1, multiplier=multiplier)
 
 
 def _apply(model: ModelProto, edits: Sequence[Edit]) -> None:

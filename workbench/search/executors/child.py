@@ -61,13 +61,17 @@ class ChildProcess(Worker):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._over = True  # a thread of the sweep may wait for it, and is not to start another
-        self.close()
+        self.end()
 
     @property
     def pid(self) -> int | None:
         """Process id of the child; None where there is none."""
         return None if self._child is None else self._child.pid
+
+    def end(self) -> None:
+        """For good: a thread of the sweep may wait for it, and is not to start another."""
+        self._over = True
+        self.close()
 
     def close(self) -> None:
         """End the child, whatever it does; a later task starts another."""

@@ -16,9 +16,9 @@ import torch
 
 from workbench.quantization.llm.checkpoint import LlmModel, block_shapes
 from workbench.quantization.llm.recipe import LlmRecipe, Quantize, Smooth, Survey
+from workbench.targets.ascend_llm.description import FUSED, GROUPS, STATIC, LinearType, LlmSettings, mixed_types
 from workbench.targets.ascend_llm.recipe_v0 import W_METHODS, read_v0
 from workbench.targets.ascend_llm.recipe_v1 import SCOPES, read_v1
-from workbench.targets.ascend_llm.settings import FUSED, GROUPS, STATIC, LinearType, LlmSettings, mixed_types
 from workbench.values.documents.yaml_reader import read_yaml
 
 APIS = ("modelslim_v0", "modelslim_v1")
@@ -208,7 +208,11 @@ def refused_by_engine(recipe: LlmRecipe, model: LlmModel) -> tuple[str, ...]:
         said.append(
             "a float32 model: vLLM-Ascend knows no deq_scale for it. Convert the model to bfloat16 or float16 first."
         )
-    if config.group > 1 and not config.qkv_bias and any(_ruins(stage) for stage in smooths):
+    if (
+        config.group > 1
+        and not config.qkv_bias
+        and any(each.generation == "v1" and each.method == "awq" and "ov" in each.groups for each in smooths)
+    ):
         said.append(
             "awq from v_proj to o_proj where query heads share values: the vendor's tool scales o_proj and leaves "
             "v_proj, so the model computes something else. Give enable_subgraph_type norm-linear and up-down alone."
@@ -225,7 +229,3 @@ def _skipped_biases(types: Mapping[str, str], model: LlmModel) -> list[str]:
         for linear in [name.partition("layers.")[2].partition(".")[2]]
         if kind != "W8A8" and linear in behind_norms and f"{linear}.bias" not in shapes
     ]
-
-
-def _ruins(stage: Smooth) -> bool:
-    return stage.generation == "v1" and stage.method == "awq" and "ov" in stage.groups

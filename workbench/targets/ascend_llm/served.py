@@ -24,7 +24,7 @@ from workbench.quantization.llm.checkpoint import (
 )
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.recipe import TYPES, Type
-from workbench.targets.ascend_llm.settings import STATIC, mixed_types
+from workbench.targets.ascend_llm.description import STATIC, mixed_types
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE, CACHED, DESCRIPTION
 from workbench.values.documents.input_files import is_file
 from workbench.values.documents.json_reader import read_json

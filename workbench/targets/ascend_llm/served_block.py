@@ -17,8 +17,8 @@ from workbench.quantization.llm.affine import Affine
 from workbench.quantization.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, LINEARS, NORMS, Tensors, stored_tensors
 from workbench.quantization.llm.fixed_order import MOST_COLUMNS
 from workbench.quantization.llm.recipe import Type
+from workbench.targets.ascend_llm.description import FUSED, STATIC
 from workbench.targets.ascend_llm.served import Served
-from workbench.targets.ascend_llm.settings import FUSED, STATIC
 from workbench.targets.ascend_llm.tensors import CACHED
 from workbench.values.errors import ConfigError
 

@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 from workbench.quantization.llm.config import DTYPES
+from workbench.targets.ascend_llm.description import STATIC
 from workbench.targets.ascend_llm.served import Served, read_served
-from workbench.targets.ascend_llm.settings import STATIC
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE
 
 README, VLLM = "README.md", "serve_vllm.sh"

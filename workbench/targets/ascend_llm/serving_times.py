@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 
 from workbench.quantization.llm.checkpoint import LlmModel, block_shapes, tensor_shapes
 from workbench.quantization.llm.config import LlmConfig
+from workbench.targets.ascend_llm.description import GROUPS
 from workbench.targets.ascend_llm.served import Served
-from workbench.targets.ascend_llm.settings import GROUPS
 from workbench.targets.language import LanguageCosts
 from workbench.values.measurement import Estimate, LanguageLoad
 from workbench.values.modelled_times.device_data import DeviceData, load_device_data, timing_model

@@ -6,36 +6,37 @@ model, and no card is asked for anything. See `workbench.targets.language`.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_ids
-from workbench.quantization.llm.forwards import logits_of
+from workbench.quantization.llm.forwards import Decoder, greedy, logits_of
 from workbench.quantization.llm.outcomes import float_outcomes, float_reference, text_outcomes, windows_of
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.run import group_errors
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
+from workbench.targets.ascend_llm.description import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.execution import served_decoder
 from workbench.targets.ascend_llm.needs import checkpoint_bytes, window_ms
-from workbench.targets.ascend_llm.prompted import Prompted, prompted
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text, refused_by_engine
 from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.serving_times import served_costs
-from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
 from workbench.targets.base import OperatorIssue, Session
 from workbench.targets.common import compiled_file
-from workbench.targets.language import Ids, LanguageCosts, Scores
+from workbench.targets.language import Ids, LanguageCosts, Scores, Seen, Tokens
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
@@ -131,7 +132,10 @@ class AscendLlmTarget:
     ) -> Artifact:
         opened, settings = open_model(model.path), LlmSettings.of(candidate)
         if candidate.quantization.scheme == "none":
-            return self._of_float(opened)
+            # the folder as it is: nothing is copied
+            names = [file.name for file in dict.fromkeys(opened.places.values())]
+            names += ["config.json", *(name for name in _TOKENS if (opened.folder / name).is_file())]
+            return self._artifact(opened.folder, names, {"FLOAT": len(list(opened.linears()))})
         text = recipe_text(settings, _left_float(settings, ranking() if settings.left_float else {}))
         given = [torch.from_numpy(ids)[None] for ids in samples]
         (to / RECIPE).write_text(text, encoding="utf-8")
@@ -143,12 +147,6 @@ class AscendLlmTarget:
             raise CalibrationError(f"an engine would refuse it: {wrong[0]}")
         made = quantize_samples(opened, read, to / RECIPE, {"calibration": given}, to)
         return self._artifact(to, (*made.files, RECIPE), made.types)
-
-    def _of_float(self, model: LlmModel) -> Artifact:
-        """The folder as it is: nothing is copied."""
-        names = [file.name for file in dict.fromkeys(model.places.values())]
-        names += ["config.json", *(name for name in _TOKENS if (model.folder / name).is_file())]
-        return self._artifact(model.folder, names, {"FLOAT": len(list(model.linears()))})
 
     def _artifact(self, folder: Path, names: Iterable[str], types: Mapping[str, int]) -> Artifact:
         """Args:
@@ -261,3 +259,107 @@ def _issue(severity: str, node: str, problem: str, remedy: str) -> OperatorIssue
         remedy=remedy,
         source="msmodelslim.md §7, §8",
     )
+
+
+# --- a finished checkpoint that answers prompts ----------------------------------------------------------------------
+
+
+def prompted(directory: Path) -> Prompted:
+    """See `targets.language.LanguageTarget`. Weights stay in memory from the first answer on."""
+    with _as_measured():
+        served = read_served(directory)
+        tokenizer = read_tokenizer(directory, served.config)
+    return Prompted(served=served, tokenizer=tokenizer, decoder=served_decoder(served, keep=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompted:
+    """See `targets.language.PromptedModel`.
+
+    Attributes:
+        threads: of torch while it answers; None for those of the process.
+        whole: it reads a prompt with the answer that it is given in one pass.
+    """
+
+    served: Served
+    tokenizer: Tokenizer
+    decoder: Decoder
+    threads: int | None = None
+    whole: bool = False
+
+    @property
+    def vocabulary(self) -> int:
+        return self.served.config.vocabulary
+
+    @property
+    def context(self) -> int:
+        return self.served.config.context
+
+    @property
+    def device_words(self) -> str:
+        return " ".join(self.served.unserved)
+
+    def ids(self, text: str) -> list[int]:
+        with _as_measured():
+            found: list[int] = calibration_samples([text], self.tokenizer, self.served.folder)[0][0].tolist()
+        return found
+
+    def text(self, ids: Tokens) -> str:
+        return str(self.tokenizer.decode(list(ids)))
+
+    def answers(
+        self, prompts: Sequence[Tokens], tokens: int, seen: Seen, *, given: Sequence[Tokens] | None = None
+    ) -> list[list[int]]:
+        asked = [torch.tensor([list(ids)]) for ids in prompts]
+        with _as_measured(), _threads(self.threads):
+            longest, config = max(ids.shape[1] for ids in asked) + tokens - 1, self.served.config
+            if longest > config.context:  # so that no answer ends at the context
+                said = f"A prompt with its answer has {longest} tokens, the model's context is {config.context}."
+                raise MeasureError(said)
+            check_ids(config, asked)
+            if not self.whole:
+                found = greedy(
+                    self.decoder,
+                    asked,
+                    tokens,
+                    given=None if given is None else [torch.tensor(list(ids)) for ids in given],
+                    seen=lambda prompt, step, logits: seen(prompt, step, logits.to(torch.float32).numpy()),
+                )
+                return [ids.tolist() for ids in found]
+            assert given is not None  # whoever asks in one pass has the answers
+            windows = [
+                torch.tensor([[*ids, *answer[: tokens - 1]]]) for ids, answer in zip(prompts, given, strict=True)
+            ]
+            for number, logits in enumerate(logits_of(self.decoder, "prefill")(windows)):
+                for step, row in enumerate(logits[0, len(prompts[number]) - 1 :]):
+                    seen(number, step, row.to(torch.float32).numpy())
+            return [list(ids) for ids in given]
+
+    def ways(self) -> Mapping[str, Prompted]:
+        other = 1 if torch.get_num_threads() > 1 else 2
+        plural = "" if other == 1 else "s"
+        found = {f"{other} thread{plural} instead of {torch.get_num_threads()}": replace(self, threads=other)}
+        if not self.served.cached and "W8A8_MIX" not in self.served.types.values():
+            # these two compute a prompt otherwise than an answer, so that a whole window means something else
+            found["prompt and answer in one pass instead of token by token"] = replace(self, whole=True)
+        return found
+
+
+@contextlib.contextmanager
+def _as_measured() -> Iterator[None]:
+    """What is wrong with a checkpoint is said of a compiled model that does not run."""
+    try:
+        yield
+    except ConfigError as error:
+        raise MeasureError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -7,9 +7,9 @@ import pytest
 
 from workbench import __version__
 from workbench.evaluation.sweep_folders import open_journal
+from workbench.search.executors.ray.connection import ClusterSettings, cluster_settings
 from workbench.search.executors.ray.host import _seen, on_this_disk
 from workbench.search.executors.ray.nodes import difference
-from workbench.search.executors.ray.settings import ClusterSettings, cluster_settings
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, ToolchainError

@@ -62,20 +62,13 @@ def smooth_block(
         if stage.norm_bias and group.kind == "norm-linear":
             _bias(block, group.source)
         scale = _scale(stage, config, block, group, statistics)
-        if group.kind == "ov" and len(scale) > config.kv_heads * config.head_dim:
-            _scale_outputs_alone(block, group, scale)
-        else:
+        if group.kind != "ov" or len(scale) <= config.kv_heads * config.head_dim:
             fold(block, group, config, scale, shift, stage.generation)
-
-
-def _scale_outputs_alone(block: Block, group: SmoothingGroup, scale: torch.Tensor) -> None:
-    """What the tool's awq does where query heads share values: o_proj is scaled and v_proj is not, which ruins a model.
-
-    With a bias of v_proj it stops before. `refused_by_engine` warns.
-    """
-    if f"{group.source}.bias" not in block:
-        for name in group.linears:
-            block[f"{name}.weight"] = block[f"{name}.weight"] * scale
+        elif f"{group.source}.bias" not in block:
+            # the tool's awq, where query heads share values, scales o_proj and not v_proj, which ruins a model; with a
+            # bias of v_proj it stops before. `refused_by_engine` warns
+            for name in group.linears:
+                block[f"{name}.weight"] = block[f"{name}.weight"] * scale
 
 
 def bias_norms(block: Block) -> None:

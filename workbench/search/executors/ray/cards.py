@@ -13,7 +13,7 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +21,9 @@ from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import Message, Say, TimeUp, Worker
 from workbench.search.executors.child import ChildProcess, Process
-from workbench.search.executors.ray.connection import Watch, connected, imported_ray, within
+from workbench.search.executors.ray.connection import ClusterSettings, Watch, connected, imported_ray, within
 from workbench.search.executors.ray.host import CardHost, on_this_disk
 from workbench.search.executors.ray.nodes import Need, compile_slots, difference, held_by_others, need_of, total_cards
-from workbench.search.executors.ray.settings import ClusterSettings
 from workbench.search.executors.worker_pool import Workers, in_one_thread
 from workbench.targets.description import Card
 from workbench.values.candidate import Candidate
@@ -136,11 +135,6 @@ class RemoteCard(ChildProcess):
         self._alone = f"{place.host}-{place.card}"
         self.actor, self.place, self.watch, self.silent_s = actor, place, watch, silent_s
 
-    def end(self) -> None:
-        """For good."""
-        self._over = True
-        self.close()
-
     def opening(self) -> Message:
         return on_this_disk(super().opening())
 
@@ -165,8 +159,14 @@ class _Held:
     hung: bool = False
 
 
-class Cards:
-    """For any number of threads; `close` ends it."""
+MAX_HANGS, MAX_LOSSES = 2, 5
+"""A candidate at which so many cards hang, or are lost in any way, has crashed. Actors and nodes die of other things
+than candidates, which have a process of their own."""
+
+
+class Cards(Worker):
+    """A task is done on whatever card is free, and on another one where that is lost: nothing is known then, so nothing
+    is measured twice. For any number of threads; `close` ends it."""
 
     def __init__(
         self,
@@ -189,6 +189,31 @@ class Cards:
         self._why, self._over = "none was placed", False
         self._had = self._asked_head = time.monotonic()
         self._held = [_Held(actor=self._new_actor()) for _ in range(wants)]
+
+    def ask(self, task: Message, candidate: Candidate, say: Say = _log.info, *, until: float | None = None) -> Any:
+        """Raises CrashError too where too many cards were lost at this candidate."""
+        lost_at: list[tuple[RemoteCard, CardLost]] = []
+        while True:
+            card = self.take(until)
+            try:
+                found = card.ask(task, candidate, say, until=until)
+            except CardLost as lost:
+                self.lost(card, lost)
+                lost_at.append((card, lost))
+                hung = [one for one, why in lost_at if not why.comes_back]
+                if len(hung) < MAX_HANGS and len(lost_at) < MAX_LOSSES:
+                    _log.warning("%s %s is tried on another card.", lost, candidate.short_id)
+                    continue
+                with self._lock:  # it is the candidate then: these hung for what was not their fault
+                    for held in self._held:
+                        held.hung = held.hung and held.card not in hung
+                said = " ".join(str(why) for _, why in lost_at)
+                raise CrashError(f"{len(lost_at)} cards were lost at it: {said}", stage=lost.stage) from lost
+            except BaseException:
+                self.give(card)
+                raise
+            self.give(card)
+            return found
 
     def take(self, until: float | None) -> RemoteCard:
         """A card that is free, until `give` or `lost`. Waits while other sweeps hold them.
@@ -226,12 +251,6 @@ class Cards:
                 held.hung = True
                 self._held.append(_Held(actor=self._new_actor()))
                 _log.warning("%s It is used no more until the sweep ends.", error)
-
-    def absolve(self, cards: Sequence[RemoteCard]) -> None:
-        """These hung for what was not their fault."""
-        with self._lock:
-            for held in self._held:
-                held.hung = held.hung and held.card not in cards
 
     def close(self) -> None:
         """Give every card back."""
@@ -324,44 +343,6 @@ class Cards:
             self._ray.kill(held.actor, no_restart=True)
 
 
-# --- what the sweep sees of them -------------------------------------------------------------------------------------
-
-MAX_HANGS, MAX_LOSSES = 2, 5
-"""A candidate at which so many cards hang, or are lost in any way, has crashed. Actors and nodes die of other things
-than candidates, which have a process of their own."""
-
-
-class ClusterWorker(Worker):
-    """On whatever card is free, and on another one where that is lost: nothing is known then, so nothing is measured
-    twice. For one thread."""
-
-    def __init__(self, cards: Cards) -> None:
-        self._cards, self.experiment = cards, cards.experiment
-
-    def ask(self, task: Message, candidate: Candidate, say: Say = _log.info, *, until: float | None = None) -> Any:
-        """Raises CrashError too where too many cards were lost at this candidate."""
-        lost_at: list[tuple[RemoteCard, CardLost]] = []
-        while True:
-            card = self._cards.take(until)
-            try:
-                found = card.ask(task, candidate, say, until=until)
-            except CardLost as lost:
-                self._cards.lost(card, lost)
-                lost_at.append((card, lost))
-                hung = [one for one, why in lost_at if not why.comes_back]
-                if len(hung) < MAX_HANGS and len(lost_at) < MAX_LOSSES:
-                    _log.warning("%s %s is tried on another card.", lost, candidate.short_id)
-                    continue
-                self._cards.absolve(hung)  # it is the candidate then
-                said = " ".join(str(why) for _, why in lost_at)
-                raise CrashError(f"{len(lost_at)} cards were lost at it: {said}", stage=lost.stage) from lost
-            except BaseException:
-                self._cards.give(card)
-                raise
-            self._cards.give(card)
-            return found
-
-
 @contextlib.contextmanager
 def cluster_workers(settings: ClusterSettings, experiment: Experiment, bench: Bench) -> Iterator[Workers]:
     """Cards and compilers of a cluster for as long as the block runs; then every card is given back.
@@ -384,8 +365,8 @@ def cluster_workers(settings: ClusterSettings, experiment: Experiment, bench: Be
         places = Cards(experiment, heard, settings, making, watch, slots, measures=False)
         stack.callback(places.close)
         yield Workers(
-            cards=tuple(ClusterWorker(held) for _ in range(wants)),
+            cards=(held,) * wants,
             here=min(wants, total_cards(need, host=platform.node())),
-            compilers=tuple(ClusterWorker(places) for _ in range(slots)),
+            compilers=(places,) * slots,
             hear=hear,
         )

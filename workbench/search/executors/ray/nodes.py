@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workbench import __version__
-from workbench.search.executors.ray.connection import connected, imported_ray
-from workbench.search.executors.ray.settings import ClusterSettings
+from workbench.search.executors.ray.connection import ClusterSettings, connected, imported_ray
 from workbench.targets import described
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import decode
