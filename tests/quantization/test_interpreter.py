@@ -166,9 +166,8 @@ def test_anti_quantization_undoes_a_quantization() -> None:
     assert found[0, 0].tolist() == [1.0, 0.25, (127 + 7) * 0.25]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_what_a_deploy_model_does_not_have_is_refused_by_name() -> None:
+    for changes, message in (
         ({"quant": {"sqrt_mode": 1}}, r"layer\.quant: sqrt_mode"),
         ({"dequant": {"sqrt_mode": 1}}, r"layer\.dequant: sqrt_mode"),
         ({"quant": {"dst_type": "INT16"}}, r"dst_type INT16"),
@@ -178,13 +177,10 @@ def test_anti_quantization_undoes_a_quantization() -> None:
         ({"param": words(1.0, high=1 << 8)}, r"a shift of 0 to 16"),
         ({"param": np.float32([1.0])}, r"no vector of uint64"),
         ({"weight": np.eye(2, dtype=np.float32)}, r"its weight 'w' is float32, not int8"),
-    ],
-)
-def test_what_a_deploy_model_does_not_have_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
-    arguments = {"weight": np.eye(2, dtype=np.int8), "param": words(1.0)} | changes
-
-    with pytest.raises(LoweringError, match=message):
-        Interpreter(quantized_matmul(**arguments))
+    ):
+        arguments: dict[str, Any] = {"weight": np.eye(2, dtype=np.int8), "param": words(1.0), **changes}
+        with pytest.raises(LoweringError, match=message):
+            Interpreter(quantized_matmul(**arguments))
 
 
 def test_feeds_and_names_that_do_not_fit_are_refused() -> None:

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
-from workbench.quantization.algorithms import (
-    clip_range,
-    kl_range,
-    minmax_range,
-    mse_range,
-    percentile_range,
-)
+from workbench.quantization.algorithms import clip_range, kl_range, minmax_range, mse_range, percentile_range
 from workbench.quantization.histogram import Histogram, expected_error
 from workbench.quantization.recipe import ActivationRecipe
 from workbench.quantization.record import as_half, int8_parameters
@@ -78,36 +72,25 @@ def test_every_range_contains_zero_and_stays_within_what_was_seen(recipe: Activa
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=NAMES)
-@pytest.mark.parametrize(
-    "values",
-    [
-        pytest.param([2.5] * 9, id="constant"),
-        pytest.param([-2.5] * 9, id="negative constant"),
-        pytest.param([0.0] * 9, id="all zero"),
-        pytest.param([1e-3], id="single value"),
-        pytest.param([1e-45, -2e-42], id="denormal"),
-    ],
-)
-def test_tensors_of_one_kind_of_value_keep_it(recipe: ActivationRecipe, values: list[float]) -> None:
-    array = np.array(values, np.float32)
-    histogram = histogram_of(array)
+def test_tensors_of_one_kind_of_value_keep_it(recipe: ActivationRecipe) -> None:
+    for values in ([2.5] * 9, [-2.5] * 9, [0.0] * 9, [1e-3], [1e-45, -2e-42]):
+        array = np.array(values, np.float32)
 
-    low, high = found(histogram, recipe)
-    scale, zero_point = int8_parameters(low, high, symmetric=recipe.symmetric)
+        low, high = found(histogram_of(array), recipe)
+        scale, zero_point = int8_parameters(low, high, symmetric=recipe.symmetric)
 
-    largest = float(np.abs(array).max())
-    assert np.abs(dequantized(array, scale, zero_point) - array).max() <= max(largest / 100, 1e-6)
+        largest = float(np.abs(array).max())
+        assert np.abs(dequantized(array, scale, zero_point) - array).max() <= max(largest / 100, 1e-6), values
 
 
-@pytest.mark.parametrize("percent", [90, 99, 99.9, 99.99])
-def test_a_percentile_is_found_to_within_a_bin(percent: float) -> None:
+def test_a_percentile_is_found_to_within_a_bin() -> None:
     values = heavy_tailed()
     histogram = histogram_of(values)
+    for percent in (90, 99, 99.9, 99.99):
+        low, high = percentile_range(histogram, percent)
 
-    low, high = percentile_range(histogram, percent)
-
-    kept = math.ceil(values.size * percent / 100)
-    assert max(-low, high) == pytest.approx(np.sort(np.abs(values))[kept - 1], abs=histogram.width)
+        kept = math.ceil(values.size * percent / 100)
+        assert max(-low, high) == pytest.approx(np.sort(np.abs(values))[kept - 1], abs=histogram.width)
 
 
 def test_zeros_do_not_decide_a_percentile() -> None:
@@ -148,11 +131,12 @@ def test_kl_finds_the_threshold_that_plain_loops_find(symmetric: bool) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        pytest.param(heavy_tailed(), id="heavy tails"),
-        pytest.param(np.maximum(heavy_tailed(), 0), id="ReLU"),
-        pytest.param(np.append(heavy_tailed(), np.float32(400)), id="outlier"),
-        pytest.param(np.random.default_rng(1).uniform(-3, 5, 20_000).astype(np.float32), id="uniform"),
+        heavy_tailed(),
+        np.maximum(heavy_tailed(), 0),
+        np.append(heavy_tailed(), np.float32(400)),
+        np.random.default_rng(1).uniform(-3, 5, 20_000).astype(np.float32),
     ],
+    ids=["heavy tails", "ReLU", "outlier", "uniform"],
 )
 def test_mse_is_within_one_percent_of_the_best_range_on_the_values_themselves(values: Floats, symmetric: bool) -> None:
     def cost(low: float, high: float) -> float:
@@ -175,20 +159,17 @@ def test_a_tensor_that_was_never_seen_gets_a_neutral_scale() -> None:
 # --- from a range to int8 parameters: AMCT's rule and its float32 arithmetic ------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "symmetric", "scale", "zero_point"),
-    [
-        pytest.param(-1.0, 1.0, True, 1 / 127, 0, id="symmetric, positive side at a tie"),
-        pytest.param(-2.0, 1.0, True, 2 / 128, 0, id="symmetric, negative side"),
-        pytest.param(0.0, 5.1, False, 5.1 / 255, -128, id="one-sided"),
-        pytest.param(-5.1, 0.0, False, 5.1 / 255, 127, id="one-sided, negative"),
-        pytest.param(-1.0, 4.1, False, 5.1 / 255, -78, id="two-sided"),
-        pytest.param(0.0, 0.0, False, 1.0, -128, id="nothing, asymmetric"),
-        pytest.param(0.0, 1e-9, True, 1.0, 0, id="next to nothing, symmetric"),
-    ],
-)
-def test_scales_follow_amcts_rule(low: float, high: float, symmetric: bool, scale: float, zero_point: int) -> None:
-    assert (float(np.float32(scale)), zero_point) == int8_parameters(low, high, symmetric=symmetric)
+def test_scales_follow_amcts_rule() -> None:
+    for low, high, symmetric, scale, zero_point in (
+        (-1.0, 1.0, True, 1 / 127, 0),  # a tie: the positive side
+        (-2.0, 1.0, True, 2 / 128, 0),
+        (0.0, 5.1, False, 5.1 / 255, -128),
+        (-5.1, 0.0, False, 5.1 / 255, 127),
+        (-1.0, 4.1, False, 5.1 / 255, -78),
+        (0.0, 0.0, False, 1.0, -128),
+        (0.0, 1e-9, True, 1.0, 0),  # next to nothing
+    ):
+        assert (float(np.float32(scale)), zero_point) == int8_parameters(low, high, symmetric=symmetric)
 
 
 def test_scales_in_the_range_of_float16_are_rounded_to_it_and_others_through_their_root() -> None:

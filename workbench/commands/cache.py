@@ -47,13 +47,11 @@ def cluster(
 
     found = overview_of(cluster_settings(address))
     if as_json:
-        nodes = [dict(zip(("host", "identity", "processors", "cards"), node, strict=True)) for node in found.nodes]
-        print_json({"address": found.address, "nodes": nodes, "totals": {"cards": found.cards, "free": found.free}})
+        print_json(found)
         return
     table = Table("node", "id", "processors", "cards")
-    for host, identity, processors, cards in found.nodes:
-        table.add_row(
-            host, identity[:6], str(processors), ", ".join(f"{n} {name}" for name, n in cards.items()) or "none"
-        )
+    for node in found["nodes"]:
+        cards = ", ".join(f"{n} {name}" for name, n in node["cards"].items()) or "none"
+        table.add_row(node["host"], node["identity"][:6], str(node["processors"]), cards)
     out.print(table)
-    say(f"{found.cards} cards, {found.free} of them free")
+    say(f"{found['totals']['cards']} cards, {found['totals']['free']} of them free")

@@ -203,7 +203,7 @@ class _Loop:
         before all others. In the end what was deferred and may be on the front, the best prediction first.
         """
         if self.looks and not self.interrupted and self.time.left_s > 0:
-            return "" if self.pool.working else self._task(self.looks.pop(0), look=True)
+            return "" if self.pool.working else Task(candidate=self.looks.pop(0), effort=self.effort, look=True)
         self.looks = []
         if not self.ended:
             step = self._asked(budget)
@@ -211,9 +211,6 @@ class _Loop:
                 return step
             self.ended = step
         return self._deferred() or self.ended
-
-    def _task(self, candidate: Candidate, **how: bool) -> Task:
-        return Task(candidate=candidate, effort=self.effort, **how)
 
     def _asked(self, budget: int) -> Task | str:
         flying = [task.candidate.id for task in self.pool.working]
@@ -232,7 +229,7 @@ class _Loop:
         if candidate.id in self.left_open:
             self.resumed(candidate)
         self.trying(candidate, why)
-        return self._task(candidate)
+        return Task(candidate=candidate, effort=self.effort)
 
     def _deferred(self) -> Task | None:
         flying = [task.candidate.id for task in self.pool.working]
@@ -241,7 +238,7 @@ class _Loop:
         if not left or not may or self.interrupted or not self.pool.free:
             return None
         self.trying(left[0].candidate, "it may be on the front by what was predicted: it is measured whole")
-        return self._task(left[0].candidate, whole=True)
+        return Task(candidate=left[0].candidate, effort=self.effort, whole=True)
 
     def _begin(self, task: Task) -> None:
         candidate = task.candidate

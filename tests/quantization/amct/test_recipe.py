@@ -66,18 +66,13 @@ def test_a_configuration_reaches_the_recipe_whole() -> None:
     assert found.source["batch_num"] == 4
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_both_forms_of_a_configuration_give_the_same_recipe() -> None:
+    for text in (
         "",
         'skip_layers: "conv1" common_config { ada_quantize { } hfmg_quantize { asymmetric: false } }',
         "activation_offset: false fakequant_precision_mode: FORCE_FP16_QUANT common_config { dmq_balancer { } }",
-    ],
-)
-def test_both_forms_of_a_configuration_give_the_same_recipe(text: str) -> None:
-    written = config_json(expand(parse_cfg(text), CNN))
-
-    assert recipe(written) == recipe(text)
+    ):
+        assert recipe(config_json(expand(parse_cfg(text), CNN))) == recipe(text)
 
 
 def test_layers_missing_in_the_json_stay_in_float() -> None:
@@ -88,9 +83,8 @@ def test_layers_missing_in_the_json_stay_in_float() -> None:
     assert found.layers["fc"].activation == IFMR
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_what_this_engine_does_not_compute_is_refused_with_what_amct_would_do() -> None:
+    for text, reason in (
         ("nuq_config { mapping_file: 'm.json' }", "AMCT would cluster weights"),
         ("joint_quant: true", "AMCT would add shift_bit"),
         ('tensor_quantize { layer_name: "pool1" input_index: 0 }', "AMCT would quantize input 0 of 'pool1'"),
@@ -101,29 +95,24 @@ def test_layers_missing_in_the_json_stay_in_float() -> None:
         ("common_config { arq_quantize { quant_bits: 7 } }", "AMCT would quantize the weight to 7 bits"),
         ("common_config { nuq_quantize { } }", "AMCT would cluster the weight"),
         ('{"fc": {"activation_quant_params": {"num_bits": 4}}}', "AMCT would quantize the activation to 4 bits"),
-    ],
-)
-def test_what_this_engine_does_not_compute_is_refused_with_what_amct_would_do(text: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason) as caught:
-        recipe(text)
+    ):
+        with pytest.raises(ConfigError, match=reason) as caught:
+            recipe(text)
 
-    assert caught.value.file == "quant.cfg"
-    assert caught.value.key is not None
+        assert caught.value.file == "quant.cfg"
+        assert caught.value.key is not None
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_json_that_does_not_fit_the_model_is_refused() -> None:
+    for text, reason in (
         ('{"fcc": {}}', "Did you mean 'fc'"),
         ('{"fc": {"quant_enable": false}}', "no quant enable layer"),
         ('{"fc": {"weight_quant_params": {"channel_wise": true}}}', "channel_wise must be False for layer type Gemm"),
         ('{"pool": {"dmq_balancer_param": 0.5}}', "does not balance AveragePool"),
         ('{"pool": {"weight_quant_params": {"wts_algo": "ada_quantize"}}}', "no ada_quantize"),
-    ],
-)
-def test_json_that_does_not_fit_the_model_is_refused(text: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        recipe(text)
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            recipe(text)
 
 
 @pytest.mark.parametrize(

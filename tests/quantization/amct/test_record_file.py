@@ -152,9 +152,8 @@ def test_forced_float16_is_kept_and_may_not_be_mixed() -> None:
         parse(forced + entry("gemm"))
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "reason"),
-    [
+def test_what_amcts_reader_refuses_is_refused_with_its_words_and_line() -> None:
+    for text, line, reason in (
         ("", None, "record_file is empty, no layers to be quantized"),
         ('record { key: "fc1" value { } }', None, "no layer of the record has quantization factors"),
         ("record { value { scale_d: 1 } }", 1, 'Cannot find "key" in record file'),
@@ -188,10 +187,8 @@ def test_forced_float16_is_kept_and_may_not_be_mixed() -> None:
         (entry(op_data_type='"FLOAT16"'), 8, "float32 models only"),
         (entry(fakequant_precision_mode='"FP16"'), 8, "Do not support fakequant_precision_mode FP16"),
         (entry("conv1", skip_fusion="true"), 8, "unfused"),
-    ],
-)
-def test_what_amcts_reader_refuses_is_refused_with_its_words_and_line(text: str, line: int | None, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason) as caught:
-        parse(text)
+    ):
+        with pytest.raises(ConfigError, match=reason) as caught:
+            parse(text)
 
-    assert (caught.value.file, caught.value.line) == ("record.txt", line)
+        assert (caught.value.file, caught.value.line) == ("record.txt", line), text

@@ -109,24 +109,18 @@ def read_cluster(path: Path) -> ClusterSettings:
                 for name in environment:
                     if not _NAME.fullmatch(name):
                         section.refuse(name, "is no name of a variable.")
-        times = (120.0, 3600.0, 30.0)
+        times: dict[str, float] = {}
         if top.has("timeouts"):
             with top.section("timeouts") as section:
-                times = (
-                    section.seconds("card", default=times[0]),
-                    section.seconds("silent", default=times[1]),
-                    section.seconds("head", default=times[2]),
-                )
+                times = {f"{of}_s": section.seconds(of) for of in ("card", "silent", "head") if section.has(of)}
         return ClusterSettings(
             address=address,
             store=top.text("store", default=""),
             cards=top.optional("cards", lambda key: top.integer(key, minimum=1, maximum=MOST_CARDS)),
             processors_per_card=top.integer("processors_per_card", default=1, minimum=0, maximum=MOST_CARDS),
             compile_slots=slots,
-            card_s=times[0],
-            silent_s=times[1],
-            head_s=times[2],
             environment=environment,
+            **times,
         )
 
 

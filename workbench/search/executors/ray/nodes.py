@@ -40,38 +40,22 @@ class Node:
         return int(self.resources.get("CPU", 0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """A cluster, by what Ray says of it.
-
-    Attributes:
-        address: HOST:PORT of the head.
-        nodes: host, id, processors and its cards by what they are counted by.
-        cards, free: of all nodes, and those that nobody holds.
-    """
-
-    address: str
-    nodes: tuple[tuple[str, str, int, Mapping[str, int]], ...]
-    cards: int
-    free: int
-
-
-def overview_of(settings: ClusterSettings) -> Overview:
-    """How a cluster stands.
+def overview_of(settings: ClusterSettings) -> dict[str, Any]:
+    """How a cluster stands, by what Ray says: {"address": of the head, "nodes": {"host", "identity", "processors",
+    "cards": by what they are counted by} of each, "totals": {"cards", "free": that nobody holds}}.
 
     Raises:
         ConfigError: nobody answers at the address.
     """
     kinds = sorted(filter(None, (described(name).cluster_resource for name in target_names())))
     with connected(settings) as watch:
-        nodes, available = live_nodes(), imported_ray().available_resources()
-        shown = []
-        for node in nodes:
+        available, nodes = imported_ray().available_resources(), list[dict[str, Any]]()
+        for node in live_nodes():
             cards = {name: int(node.resources[name]) for name in kinds if node.resources.get(name)}
-            shown.append((node.host, node.identity, node.processors, cards))
-        total = sum(count for *_, cards in shown for count in cards.values())
+            nodes.append({"host": node.host, "identity": node.identity, "processors": node.processors, "cards": cards})
+        total = sum(count for node in nodes for count in node["cards"].values())
         free = sum(int(available.get(name, 0)) for name in kinds)
-        return Overview(address=watch.address, nodes=tuple(shown), cards=total, free=free)
+        return {"address": watch.address, "nodes": nodes, "totals": {"cards": total, "free": free}}
 
 
 def live_nodes() -> list[Node]:
