@@ -106,7 +106,9 @@ def activations(
                 raise CalibrationError(f"tensor {name!r} is {array.dtype}; only float32 activations can be calibrated.")
         try:
             if work is None:
-                _check_finite(values)
+                for tensor, array in values.items():
+                    if array.size and not np.isfinite([array.min(), array.max()]).all():
+                        raise NotFiniteError(tensor)
                 return done
             work(done)
         except NotFiniteError as error:
@@ -176,12 +178,6 @@ def _rows_that_fit(
     except RUNTIME_ERRORS:
         return None  # the run that counts says so, with the sample
     return max(1, RUN_BYTES // max(held // max(_rows(one), 1), 1))
-
-
-def _check_finite(values: Mapping[str, _Floats]) -> None:
-    for tensor, array in values.items():
-        if array.size and not np.isfinite([array.min(), array.max()]).all():
-            raise NotFiniteError(tensor)
 
 
 def _not_finite(tensor: str, run: Run) -> CalibrationError:

@@ -22,8 +22,7 @@ from onnx import ModelProto
 
 from workbench.graph.layers import Layer
 from workbench.quantization.hfmg import hfmg_range
-from workbench.quantization.histogram import BINS_PER_SIDE, Density, Doubles, Histogram, density_of, int8_errors
-from workbench.quantization.histogram import expected_error as expected_error  # "as": importers may take it from here
+from workbench.quantization.histogram import BINS_PER_SIDE, Doubles, Histogram, density_of, int8_errors
 from workbench.quantization.ifmr import ifmr_range
 from workbench.quantization.recipe import ActivationRecipe, ModelRecipe
 from workbench.quantization.record import (
@@ -254,7 +253,13 @@ def mse_range(histogram: Histogram, *, symmetric: bool) -> Range:
     fine = 2.0 ** (np.linspace(1, -1, 2 * _REFINEMENTS + 1) / _STEPS_PER_OCTAVE)
 
     def best(lows: Doubles, highs: Doubles) -> Range:
-        return _best(density, width, np.maximum(lows, low), np.minimum(highs, high), symmetric)
+        lows, highs = np.maximum(lows, low), np.minimum(highs, high)
+        pairs = [int8_parameters(*ends, symmetric=symmetric) for ends in zip(lows, highs, strict=True)]
+        scales, zero_points = np.array(pairs, np.float64).T
+        # differences below this are rounding of the sums, not of the tensor; the first, widest range keeps a tie
+        errors = int8_errors(density, width, scales, zero_points)
+        at = int(np.argmax(errors <= errors.min() * (1 + 1e-9)))
+        return float(lows[at]), float(highs[at])
 
     found = best(low * factors, high * factors)
     if symmetric:
@@ -308,12 +313,3 @@ def _kl_divergences(counts: Doubles, candidates: npt.NDArray[np.int64], levels: 
 def _x_log_x(x: Doubles) -> Doubles:
     product: Doubles = x * np.log(np.where(x > 0, x, 1.0))
     return product
-
-
-def _best(density: Density, width: float, lows: Doubles, highs: Doubles, symmetric: bool) -> Range:
-    pairs = [int8_parameters(low, high, symmetric=symmetric) for low, high in zip(lows, highs, strict=True)]
-    scales, zero_points = np.array(pairs, np.float64).T
-    # differences below this are rounding of the sums, not of the tensor; the first, widest range keeps a tie
-    errors = int8_errors(density, width, scales, zero_points)
-    at = int(np.argmax(errors <= errors.min() * (1 + 1e-9)))
-    return float(lows[at]), float(highs[at])

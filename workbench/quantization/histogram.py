@@ -84,8 +84,11 @@ class HistogramCounter:
         low, high = low + 0.0, high + 0.0  # -0.0 and 0.0 are one value and must be one stored form
         exponent = _exponent(max(-low, high))
         if exponent > self._exponent:
-            self._counts = _coarsened(self._counts, exponent - self._exponent)
-            self._exponent = exponent
+            filled, finer = np.flatnonzero(self._counts), self._counts
+            # an arithmetic shift is floor division by a power of two, so negative bins stay on their side
+            target = ((filled - BINS_PER_SIDE) >> min(exponent - self._exponent, 63)) + BINS_PER_SIDE
+            self._counts, self._exponent = np.zeros_like(finer), exponent
+            np.add.at(self._counts, target, finer[filled])
         self._minimum, self._maximum = min(self._minimum, low), max(self._maximum, high)
         # from an exponent of 1 on a scaled float32 may underflow to zero and so change sides
         exact = np.float64 if self._exponent > 0 else np.float32
@@ -101,15 +104,6 @@ class HistogramCounter:
             minimum=self._minimum,
             maximum=self._maximum,
         )
-
-
-def _coarsened(counts: npt.NDArray[np.int64], shift: int) -> npt.NDArray[np.int64]:
-    filled = np.flatnonzero(counts)
-    # an arithmetic shift is floor division by 2**shift, so negative bins stay on their side
-    target = ((filled - BINS_PER_SIDE) >> min(shift, 63)) + BINS_PER_SIDE
-    coarser = np.zeros_like(counts)
-    np.add.at(coarser, target, counts[filled])
-    return coarser
 
 
 def _exponent(largest: float) -> int:

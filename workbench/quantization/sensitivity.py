@@ -23,7 +23,8 @@ from workbench.graph.apart import array_of, kept_aside, refers_apart, tensor_of
 from workbench.graph.nodes import attributes_of, copied, replace_nodes
 from workbench.graph.read import constants, load_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
-from workbench.quantization.algorithms import choose, expected_error
+from workbench.quantization.algorithms import choose
+from workbench.quantization.histogram import expected_error
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Array, Feeds
 from workbench.quantization.recipe import ModelRecipe

@@ -43,7 +43,10 @@ def weight_scale(values: Floats, recipe: WeightRecipe, layer: Layer) -> WeightSc
     if recipe.algorithm in ("mse", "adaround"):
         scales = _least_squares(rows, minima, maxima)
     else:
-        scales = _from_extremes(minima, maxima, recipe)
+        if recipe.algorithm == "minmax":
+            minima, maxima = np.zeros_like(minima), np.maximum(maxima, -minima)
+        pairs = zip(minima.tolist(), maxima.tolist(), strict=True)
+        scales = np.array([int8_parameters(low, high, symmetric=True)[0] for low, high in pairs])
     return WeightScale(scales=tuple(scales.tolist()), axis=layer.output_axis if recipe.per_channel else None)
 
 
@@ -114,7 +117,10 @@ def integers_of(values: Floats, scale: WeightScale, groups: int = 1) -> npt.NDAr
     elif steps.size > len(scale.scales):
         raise ValueError("learned rounding of a grouped ConvTranspose has no known order")
     else:
-        rounded = np.floor(quotients) + _bits(scale.rounding, values.size).reshape(values.shape)
+        packed, size = np.frombuffer(base64.b64decode(scale.rounding, validate=True), np.uint8), values.size
+        if packed.size != -(-size // 8):
+            raise ValueError(f"learned rounding of {packed.size} bytes does not fit a weight of {size} elements")
+        rounded = np.floor(quotients) + np.unpackbits(packed, count=size).reshape(values.shape)
     integers: npt.NDArray[np.int8] = np.clip(rounded, -128, 127).astype(np.int8)
     return integers
 
@@ -129,13 +135,6 @@ def rounded_weight(values: Floats, scale: WeightScale, layer: Layer) -> Floats:
 def encoded_bits(bits: npt.NDArray[np.bool_]) -> str:
     """q - floor(w / scale) of every weight in C order, as `WeightScale.rounding` keeps it."""
     return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
-
-
-def _bits(rounding: str, size: int) -> npt.NDArray[np.uint8]:
-    packed = np.frombuffer(base64.b64decode(rounding, validate=True), np.uint8)
-    if packed.size != -(-size // 8):
-        raise ValueError(f"learned rounding of {packed.size} bytes does not fit a weight of {size} elements")
-    return np.unpackbits(packed, count=size)
 
 
 def scales_along(scale: WeightScale, shape: tuple[int, ...], groups: int = 1) -> Floats:
@@ -160,14 +159,6 @@ def scales_along(scale: WeightScale, shape: tuple[int, ...], groups: int = 1) ->
 
 
 # --- the three rules -----------------------------------------------------------------------------------------------
-
-
-def _from_extremes(minima: Floats, maxima: Floats, recipe: WeightRecipe) -> Doubles:
-    if recipe.algorithm == "minmax":
-        maxima = np.maximum(maxima, -minima)
-        minima = np.zeros_like(minima)
-    pairs = zip(minima.tolist(), maxima.tolist(), strict=True)
-    return np.array([int8_parameters(low, high, symmetric=True)[0] for low, high in pairs])
 
 
 def _least_squares(rows: Floats, minima: Floats, maxima: Floats) -> Doubles:

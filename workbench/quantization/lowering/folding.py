@@ -17,7 +17,7 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto
 
 from workbench.graph.apart import array_of
-from workbench.graph.nodes import attributes_of
+from workbench.graph.nodes import attributes_of, names_read
 from workbench.graph.read import constants
 
 _Floats = npt.NDArray[np.float32]
@@ -48,13 +48,8 @@ class Wiring:
         self.producers = {name: node for node in proto.graph.node for name in node.output if name}
         self._readers: dict[str, list[NodeProto]] = {}
         for node in proto.graph.node:
-            for name in dict.fromkeys(node.input):
+            for name in dict.fromkeys(names_read(node)):  # by a body too: such a tensor stays as it is
                 self._readers.setdefault(name, []).append(node)
-            for attribute in node.attribute:  # a body may read any tensor around it: such a tensor stays as it is
-                for body in (attribute.g, *attribute.graphs):
-                    for inner in body.node:
-                        for name in inner.input:
-                            self._readers.setdefault(name, []).append(node)
 
     def readers(self, tensor: str) -> list[NodeProto]:
         """Nodes that read the tensor's values; those that only ask for its shape do not count."""
