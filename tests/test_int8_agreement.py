@@ -22,7 +22,7 @@ from workbench.cann_emulator.om import load_om
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.amct.cfg import parse_cfg
-from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.amct.config import recipe_of_config
 from workbench.quantization.amct.record_file import record_text
 from workbench.quantization.calibrate import follow_amct
 from workbench.quantization.interpreter import Interpreter

@@ -20,9 +20,8 @@ from workbench.evaluation.carried import open_reference
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.confirmation import confirm
 from workbench.search.front import front_of
-from workbench.search.sweep import run_sweep
+from workbench.search.sweep import confirm, run_sweep
 from workbench.shipping.handover import bundle_contents
 from workbench.space.reader import read_space
 from workbench.space.served_bins import with_lengths

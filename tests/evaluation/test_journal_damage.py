@@ -19,9 +19,8 @@ from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report import detail, lines, to_json
 from workbench.report.page import pareto_html
-from workbench.search.confirmation import confirm
 from workbench.search.front import front_of
-from workbench.search.sweep import run_sweep
+from workbench.search.sweep import confirm, run_sweep
 from workbench.shipping.handover import bundle_contents
 from workbench.tracking.run import note
 from workbench.values.errors import ToolchainError

@@ -8,8 +8,7 @@ from tests.evaluation.workplace import BATCH, CFG, SAMPLES, Workplace
 from workbench.evaluation.record import record_of
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
-from workbench.quantization.amct.config import parse_config
-from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.amct.config import parse_config, recipe_of_config
 from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.lowering.normalize import normalized
 from workbench.values.candidate import Candidate, Quantization

@@ -9,9 +9,9 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.confirmation import confirm
 from workbench.search.front import is_feasible
 from workbench.search.pipeline import evaluate
+from workbench.search.sweep import confirm
 from workbench.shipping.service_confirmation import confirm_services
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.metrics import metrics

@@ -18,8 +18,7 @@ from tests.quantization.golden import data, mlp
 from tests.quantization.literal_ifmr import literal_search
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.amct.config import parse_config
-from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.amct.config import parse_config, recipe_of_config
 from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe

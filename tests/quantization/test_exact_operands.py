@@ -13,8 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from workbench.graph.apart import FROM_BYTES, kept_aside, tensor_of
 from workbench.graph.write import is_apart
-from workbench.quantization.exact_operands import exact
-from workbench.quantization.sessions import session_on
+from workbench.quantization.sessions import exact, session_on
 from workbench.testing.encoder import value
 from workbench.values.system.cpu import this_cpu
 

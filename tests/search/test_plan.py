@@ -16,10 +16,9 @@ from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.dataset import read_manifest
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.limits import rejection, too_fine
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import check_memory, make_plan, memory_of
-from workbench.search.refusals import candidate_errors, check_targets
+from workbench.search.refusals import candidate_errors, check_targets, rejection, too_fine
 from workbench.space.space import build, complete
 from workbench.targets import open_target
 from workbench.values.errors import ConfigError

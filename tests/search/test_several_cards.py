@@ -12,11 +12,10 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.confirmation import confirm
 from workbench.search.executors.worker_pool import local_workers
 from workbench.search.front import front_of
 from workbench.search.stages.request import Task
-from workbench.search.sweep import run_sweep
+from workbench.search.sweep import confirm, run_sweep
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 

@@ -14,7 +14,6 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.confirmation import confirm
 from workbench.search.executors.child import ChildProcess
 from workbench.search.executors.worker_pool import Workers
 from workbench.search.forecast import Cost, RunTime, divided
@@ -22,7 +21,7 @@ from workbench.search.front import front_of
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.stages.request import EFFORTS, FULL, Effort
-from workbench.search.sweep import run_sweep
+from workbench.search.sweep import confirm, run_sweep
 from workbench.values.results import Evaluation
 
 COST = Cost(opening_s=2.0, calls_s=8.0, samples_s=10.0, curve_s=6.0, load_s=17.0, asked_load_s=8.0)

@@ -14,8 +14,7 @@ from workbench.bundle.prompts import golden_prompts, prompt_faults
 from workbench.bundle.verify import verify_bundle
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.confirmation import confirm
-from workbench.search.sweep import run_sweep
+from workbench.search.sweep import confirm, run_sweep
 from workbench.shipping.handover import bundle_contents, comparable, hand_over
 from workbench.shipping.language_handover import MARGIN, make_golden_prompts
 from workbench.shipping.promotion import Limits, evaluate

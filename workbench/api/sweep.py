@@ -21,7 +21,6 @@ from workbench.inputs.experiment import Experiment
 from workbench.report import Summary
 from workbench.report.factors import missing_between
 from workbench.report.words import count_of
-from workbench.search.confirmation import confirm
 from workbench.search.executors.base import TimeUp, Worker
 from workbench.search.executors.ray.cards import cluster_workers
 from workbench.search.executors.ray.connection import cluster_settings
@@ -30,7 +29,7 @@ from workbench.search.first_look import FIRST
 from workbench.search.forecast import RunTime
 from workbench.search.plan import Plan, check_memory, make_plan
 from workbench.search.stages.request import Effort
-from workbench.search.sweep import SweepEnd, run_sweep
+from workbench.search.sweep import SweepEnd, confirm, run_sweep
 from workbench.shipping.service_confirmation import confirm_services, left_to_load
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError, ConfigError

@@ -19,8 +19,7 @@ from workbench.graph.groups import layer_groups
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.inputs.experiment import Experiment
-from workbench.quantization.amct.config import parse_config
-from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.amct.config import parse_config, recipe_of_config
 from workbench.quantization.calibrate import derive_record, follow_amct
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds, observe

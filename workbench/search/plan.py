@@ -34,8 +34,7 @@ from workbench.search.forecast import (
     known_cost,
     search_cost,
 )
-from workbench.search.limits import too_fine
-from workbench.search.refusals import check_targets
+from workbench.search.refusals import check_targets, too_fine
 from workbench.search.stages.request import EFFORTS, FULL, Effort, effort_of_search
 from workbench.space.served_bins import words as served_words
 from workbench.space.space import SpaceSize, size

@@ -7,7 +7,7 @@ import torch
 from workbench.quantization.llm.affine import Affine, fake_quantized
 from workbench.quantization.llm.checkpoint import FINAL_NORM, HEAD, LlmModel
 from workbench.quantization.llm.fixed_order import linear_product
-from workbench.quantization.llm.forward import embed, norm
+from workbench.quantization.llm.forward import embedded, float_decoder, norm
 from workbench.quantization.llm.recipe import LlmRecipe, Survey
 from workbench.quantization.llm.run import Samples, blocks, outer_tensors, read_rotated, rotation_of, start
 from workbench.quantization.llm.walk import WorkingBlock, run_through
@@ -19,7 +19,9 @@ def fake_logits(
     """Logits of prompts; with v1's dynamic types they are not what a device computes (msmodelslim.md §9)."""
     with torch.inference_mode():
         rotation = rotation_of(model, recipe)
-        watched = [x if rotation is None else read_rotated(x, rotation) for x in embed(model, prompts)]
+        watched = [
+            x if rotation is None else read_rotated(x, rotation) for x in embedded(float_decoder(model), prompts)
+        ]
         # of a survey they are ranges of k_proj and v_proj themselves, by which the tool does not quantize in memory
         surveyed = any(isinstance(stage, Survey) and stage.cache for stage in recipe.stages)
         for block in blocks(model, recipe, start(model, recipe, samples)):

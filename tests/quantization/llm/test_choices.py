@@ -21,7 +21,7 @@ from workbench.quantization.llm.choices import (
     read_questions,
 )
 from workbench.quantization.llm.config import LlmConfig, read_config
-from workbench.quantization.llm.forwards import float_decoder, logits_of
+from workbench.quantization.llm.forward import float_decoder, logits_of
 from workbench.values.errors import ConfigError, MeasureError
 
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.graph.export import quiet_transformers
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.forwards import float_decoder, logits_of
+from workbench.quantization.llm.forward import float_decoder, logits_of
 from workbench.values.errors import ConfigError
 
 LLAMA3 = {

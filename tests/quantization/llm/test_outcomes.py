@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.forwards import float_decoder, logits_of
+from workbench.quantization.llm.forward import float_decoder, logits_of
 from workbench.quantization.llm.outcomes import (
     COLUMNS,
     compare_text,

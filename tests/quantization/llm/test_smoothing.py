@@ -11,7 +11,7 @@ import torch
 from tests.quantization.llm.emulated import fake_logits
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.forwards import float_decoder, logits_of
+from workbench.quantization.llm.forward import float_decoder, logits_of
 from workbench.quantization.llm.recipe import Group, LinearRecipe, LlmRecipe, Phase, Smooth
 
 ALL: tuple[Group, ...] = ("norm-linear", "ov", "up-down")

@@ -6,13 +6,13 @@ from typing import Any
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from workbench.targets.ascend_llm.calibrate import CalibratedLlm, calibrate_llm
-from workbench.targets.ascend_llm.served import Served
-from workbench.targets.ascend_llm.served_block import (
+from workbench.targets.ascend_llm.execution import (
     check_tied,
     read_served_block,
     read_served_embedding,
     read_served_head,
 )
+from workbench.targets.ascend_llm.served import Served
 
 WORDS = ["the", "pump", "stops", "when", "water", "falls", "below", "second", "mark", "seven", "open", "valve"]
 TEXTS = ["the pump stops when the water falls", "seven valve open below the second mark", "water the pump open seven"]

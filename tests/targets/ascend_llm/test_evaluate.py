@@ -15,7 +15,7 @@ from tests.targets.ascend_llm.folders import WORDS
 from workbench.commands.cli import app
 from workbench.quantization.llm.checkpoint import LINEARS, open_model
 from workbench.quantization.llm.config import LlmConfig, read_config
-from workbench.quantization.llm.forwards import float_decoder, logits_of
+from workbench.quantization.llm.forward import float_decoder, logits_of
 from workbench.quantization.llm.outcomes import text_outcomes
 from workbench.targets.ascend_llm import evaluate as module
 from workbench.targets.ascend_llm.evaluate import LlmEvaluation, evaluate_llm

@@ -19,17 +19,18 @@ from tests.targets.ascend_llm.checkpoints import CACHE, MIX, PER_TOKEN, change, 
 from tests.targets.ascend_llm.folders import CASES, GOLDEN, LINEAR, WEIGHT
 from workbench.quantization.llm.affine import Affine
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.forwards import Stage, float_decoder, greedy, logits_of
+from workbench.quantization.llm.forward import Stage, float_decoder, greedy, logits_of
 from workbench.quantization.llm.recipe import Type
 from workbench.quantization.llm.run import left_float, without
 from workbench.targets.ascend_llm.calibrate import calibrate_llm
 from workbench.targets.ascend_llm.execution import (
+    ServedBlock,
+    ServedLinear,
     running_block,
     served_decoder,
 )
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.targets.ascend_llm.served import read_served
-from workbench.targets.ascend_llm.served_block import ServedBlock, ServedLinear
 from workbench.targets.ascend_llm.texts import padded_samples, read_texts, read_tokenizer
 from workbench.values.errors import MeasureError
 

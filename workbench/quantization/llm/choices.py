@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from workbench.quantization.llm.config import LlmConfig
-from workbench.quantization.llm.forwards import Forward
+from workbench.quantization.llm.forward import Forward
 from workbench.values.documents.input_files import open_lines
 from workbench.values.documents.json_reader import parse_json
 from workbench.values.errors import ConfigError, MeasureError

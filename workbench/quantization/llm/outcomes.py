@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 
 from workbench.quantization.llm.checkpoint import LlmModel
 from workbench.quantization.llm.fixed_order import kernels
-from workbench.quantization.llm.forwards import Forward, embedded, float_decoder, head_logits, through
+from workbench.quantization.llm.forward import Forward, embedded, float_decoder, head_logits, through
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ConfigError, MeasureError

@@ -24,7 +24,7 @@ from workbench.quantization.llm.checkpoint import (
     read_tensors,
 )
 from workbench.quantization.llm.config import LlmConfig
-from workbench.quantization.llm.forward import Linear, check_ids, embed, float_linear, run_block
+from workbench.quantization.llm.forward import Linear, embedded, float_decoder, float_linear, run_block
 from workbench.quantization.llm.observers import Extremes, Range
 from workbench.quantization.llm.recipe import Data, LinearRecipe, LlmRecipe, Quantize, Rotate, Stage, Survey
 from workbench.quantization.llm.walk import Stream, WorkingBlock, first_readers, needs_data, take_phase
@@ -37,15 +37,13 @@ Samples = Mapping[Data, Sequence[torch.Tensor]]
 def start(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> list[Stream]:
     """One stream for each phase, before the first block; empty where a phase needs no data."""
     rotation = rotation_of(model, recipe)
-    embedded: dict[Data, Stream] = {}
+    begun: dict[Data, Stream] = {}
     for phase in recipe.phases:
-        if phase.data not in embedded and any(map(needs_data, phase.stages)):
-            chosen = samples.get(phase.data) or samples["calibration"]
-            check_ids(model.config, chosen)
+        if phase.data not in begun and any(map(needs_data, phase.stages)):
+            hidden = embedded(float_decoder(model), samples.get(phase.data) or samples["calibration"])
             with torch.inference_mode():
-                hidden = embed(model, chosen)
-                embedded[phase.data] = hidden if rotation is None else [read_rotated(x, rotation) for x in hidden]
-    return [list(embedded[phase.data]) if any(map(needs_data, phase.stages)) else [] for phase in recipe.phases]
+                begun[phase.data] = hidden if rotation is None else [read_rotated(x, rotation) for x in hidden]
+    return [list(begun[phase.data]) if any(map(needs_data, phase.stages)) else [] for phase in recipe.phases]
 
 
 def blocks(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], *, first: int = 0) -> Iterator[WorkingBlock]:
@@ -146,14 +144,13 @@ def group_errors(
         samples: ids [1, tokens].
         groups: name → linears, by names relative to a block; linears of one group read the same tensor.
     """
-    check_ids(model.config, samples)
     found, seen, ranges = dict[str, float](), dict[str, Extremes](), dict[str, Range]()
 
     def see(source: str, x: torch.Tensor) -> None:
         ranges[source] = seen.setdefault(source, Extremes()).update(x)
 
+    stream = embedded(float_decoder(model), samples)
     with torch.inference_mode():
-        stream = embed(model, samples)
         for index in range(model.config.layers):
             block = read_block(model, index)
             linear = float_linear(block)

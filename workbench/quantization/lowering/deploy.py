@@ -22,7 +22,7 @@ from workbench.graph.apart import tensor_of
 from workbench.graph.nodes import Names, attributes_of, names_read, opset_of, replace_nodes
 from workbench.quantization.lowering.folding import Wiring
 from workbench.quantization.lowering.prepare import bias_place, integer_bias, prepare
-from workbench.quantization.lowering.qdq_tensors import check_tensor, fitting_integers
+from workbench.quantization.lowering.qdq import check_tensor, fitting_integers
 from workbench.quantization.lowering.surgery import (
     check_layers,
     editable_copy,

@@ -31,7 +31,7 @@ from onnx import ModelProto, NodeProto
 
 from workbench.graph.apart import array_of
 from workbench.graph.nodes import DEFAULT_DOMAINS, attributes_of, copied, names_read, replace_nodes
-from workbench.quantization.lowering.qdq_tensors import QuantizedTensors
+from workbench.quantization.lowering.qdq import QuantizedTensors
 
 _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
 """The result's values are the input's own."""

@@ -27,7 +27,7 @@ from workbench.inputs.metrics.outcomes import (
 )
 from workbench.inputs.metrics.score import Outputs, agreement, cut_alike
 from workbench.inputs.metrics.scorer import not_by_distance
-from workbench.search.limits import rejection
+from workbench.search.refusals import rejection
 from workbench.search.stages.request import Opened, Request, StageResult
 from workbench.shipping.agreement.compared import Asked
 from workbench.shipping.agreement.measure import agreement_of_sessions

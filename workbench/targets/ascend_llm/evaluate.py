@@ -15,7 +15,7 @@ from workbench.quantization.llm import choices as multiple
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.choices import ChoiceComparison, read_questions
 from workbench.quantization.llm.fixed_order import kernels
-from workbench.quantization.llm.forwards import float_decoder, logits_of
+from workbench.quantization.llm.forward import float_decoder, logits_of
 from workbench.quantization.llm.outcomes import (
     COLUMNS,
     FloatReference,
@@ -127,7 +127,7 @@ def evaluate_llm(
     """Evaluate checkpoints beside the float model that they were made of, by texts, by questions, or both; paired, with
     intervals, sizes and modelled times.
 
-    Windows and questions take the arithmetic of generated tokens (`forwards.Stage`). Deterministic for one number of
+    Windows and questions take the arithmetic of generated tokens (`forward.Stage`). Deterministic for one number of
     threads and one version of torch. A killed run goes on, and further checkpoints cost theirs alone.
 
     Args:

@@ -1,7 +1,7 @@
 """A finished checkpoint folder as vLLM-Ascend's loader sees it, ours or the vendor's (msmodelslim.md §3, §8).
 
 Here stand the rules that headers decide: which files, which tensors, of which type and shape. What values have to be
-stands in `served_block`, which reads one block at a time. Everything that the engine would refuse, or load and compute
+stands in `execution`, which reads one block at a time. Everything that the engine would refuse, or load and compute
 wrongly, is refused with file, tensor and reason.
 """
 

@@ -19,8 +19,7 @@ from tokenizers import Tokenizer
 
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
-from workbench.quantization.llm.forward import check_ids
-from workbench.quantization.llm.forwards import Decoder, greedy, logits_of
+from workbench.quantization.llm.forward import Decoder, check_ids, greedy, logits_of
 from workbench.quantization.llm.outcomes import float_outcomes, float_reference, text_outcomes, windows_of
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.run import group_errors

@@ -17,8 +17,8 @@ from onnx import ModelProto
 from workbench.graph.read import graph_of, load_graph, read_model
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import write_model, write_shared
-from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.qdq import lower_dynamic
+from workbench.quantization.sessions import exact
 from workbench.targets.apart import compile_apart
 from workbench.targets.onnxruntime.attention import fuse_attention
 from workbench.targets.onnxruntime.fusions import fused

@@ -27,12 +27,11 @@ from workbench.graph.form import graph_form
 from workbench.graph.read import graph_of, stored_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import weights_beside, write_shared
-from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.elementwise import with_hard_sigmoids, with_integers_between
 from workbench.quantization.lowering.qdq import lower_dynamic, lower_static
 from workbench.quantization.lowering.strides import with_strides_moved_up
 from workbench.quantization.record import QuantizationRecord
-from workbench.quantization.sessions import first_line, named_outputs, session_on
+from workbench.quantization.sessions import exact, first_line, named_outputs, session_on
 from workbench.targets import open_target
 from workbench.targets.base import OperatorIssue, Session, row_tolerance
 from workbench.targets.common import compiled_file, graph_to_lower, host_toolchain, with_outputs

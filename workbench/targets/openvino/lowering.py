@@ -33,8 +33,7 @@ from workbench.graph.nodes import Names, copied, names_read, replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.elementwise import with_integers_between
 from workbench.quantization.lowering.prepare import prepare
-from workbench.quantization.lowering.qdq import lower_static
-from workbench.quantization.lowering.qdq_tensors import QuantizedTensors, check_tensor
+from workbench.quantization.lowering.qdq import QuantizedTensors, check_tensor, lower_static
 from workbench.quantization.lowering.strides import with_strides_moved_up
 from workbench.quantization.lowering.surgery import editable_copy, prune_constants
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
