@@ -29,7 +29,6 @@ from workbench.values.model import Model
 Floats = npt.NDArray[np.float32]
 IFMR = {"algorithm": "ifmr", "symmetric": False}
 HFMG = {"algorithm": "hfmg", "symmetric": False}
-"""The extremes themselves: the only factor that is tried is 1."""
 
 
 def feeds() -> list[dict[str, Floats]]:
@@ -96,7 +95,13 @@ def test_force_fp16_rounds_the_scales_and_marks_the_record(tmp_path: Path) -> No
 
 
 def test_a_weight_that_two_layers_share_is_quantized_once(tmp_path: Path) -> None:
-    model = written(tmp_path, shared_weight())
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="a"),
+        helper.make_node("Tanh", ["h"], ["t"], name="t"),
+        helper.make_node("MatMul", ["t", "w"], ["y"], name="b"),
+    ]
+    weight = np.random.default_rng(0).normal(size=(6, 6)).astype(np.float32)
+    model = written(tmp_path, model_of(nodes, {"w": weight}, [value("x", [4, 6])], [value("y", [4, 6])]))
     recipe = amct_recipe(model, IFMR)
 
     record = calibrate_exactly(model, lambda: [{"x": data((4, 6), 0)}], recipe)
@@ -106,17 +111,6 @@ def test_a_weight_that_two_layers_share_is_quantized_once(tmp_path: Path) -> Non
     differing = {**recipe.layers, "b": replace(recipe.layers["b"], weight=other)}
     with pytest.raises(ValueError, match="'a' and 'b' share the weight 'w'"):
         calibrate_exactly(model, lambda: [{"x": data((4, 6), 0)}], replace(recipe, layers=differing))
-
-
-def shared_weight() -> onnx.ModelProto:
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"], name="a"),
-        helper.make_node("Tanh", ["h"], ["t"], name="t"),
-        helper.make_node("MatMul", ["t", "w"], ["y"], name="b"),
-    ]
-    weight = np.random.default_rng(0).normal(size=(6, 6)).astype(np.float32)
-    given, result = (value(name, [4, 6]) for name in "xy")
-    return model_of(nodes, {"w": weight}, [given], [result])
 
 
 # --- percentiles deep inside, and algorithms AMCT does not have -----------------------------------------------------
@@ -136,9 +130,8 @@ def test_percentiles_that_need_another_pass_are_exact(tmp_path: Path, symmetric:
 
 def wide() -> onnx.ModelProto:
     node = helper.make_node("MatMul", ["x", "w"], ["y"], name="fc")
-    given = value("x", ["rows", 400])
-    result = value("y", ["rows", 2])
-    return model_of([node], {"w": np.ones((400, 2), np.float32)}, [given], [result])
+    ends = [value("x", ["rows", 400])], [value("y", ["rows", 2])]
+    return model_of([node], {"w": np.ones((400, 2), np.float32)}, *ends)
 
 
 def plain_ifmr(values: Floats, recipe: ActivationRecipe) -> tuple[float, int]:

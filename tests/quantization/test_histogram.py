@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import content, histogram_of
-from workbench.quantization.histogram import BINS_PER_SIDE, Histogram, HistogramCounter
+from workbench.quantization.histogram import BINS_PER_SIDE, HistogramCounter
 
 Floats = npt.NDArray[np.float32]
 finite = hnp.arrays(
@@ -32,21 +32,15 @@ def exact_counts(values: Floats, exponent: int) -> dict[int, int]:
     return counts
 
 
-def counted(histogram: Histogram) -> dict[int, int]:
-    return {int(i) - BINS_PER_SIDE: int(histogram.counts[i]) for i in np.flatnonzero(histogram.counts)}
-
-
 @given(values=finite)
 def test_every_value_is_in_the_bin_that_exact_arithmetic_says(values: Floats) -> None:
     histogram = histogram_of(values)
 
-    assert exact_counts(values, histogram.exponent) == counted(histogram)
+    seen = {int(i) - BINS_PER_SIDE: int(histogram.counts[i]) for i in np.flatnonzero(histogram.counts)}
+    assert exact_counts(values, histogram.exponent) == seen
     assert int(np.count_nonzero(values == 0)) == histogram.zeros
-    assert (values.size, float(values.min()), float(values.max())) == (
-        histogram.count,
-        histogram.minimum,
-        histogram.maximum,
-    )
+    ends = (histogram.count, histogram.minimum, histogram.maximum)
+    assert ends == (values.size, float(values.min()), float(values.max()))
 
 
 @given(values=finite, data=st.data())

@@ -63,30 +63,22 @@ def test_no_samples_and_nothing_to_quantize_are_errors(encoder: Model, tmp_path:
         observe(saved(proto, tmp_path), [rows(1)])
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_bad_activation_is_named_with_its_sample(tmp_path: Path, bad: float) -> None:
-    x = rows(20)["x"]
-    x[13, 2] = bad
-
-    with pytest.raises(CalibrationError, match=f"activation 'x' holds {bad} at sample 13"):
-        observe(saved(perceptron(gemm=False), tmp_path), ({"x": x[i : i + 5]} for i in range(0, 20, 5)))
-
-
-def test_a_bad_weight_is_named(tmp_path: Path) -> None:
+def test_bad_values_and_feeds_that_the_model_refuses_are_named_with_their_sample(tmp_path: Path) -> None:
     proto = perceptron(gemm=False)
-    values = np.ones((6, 3), np.float32)
-    values[1, 1] = np.nan
-    proto.graph.initializer[2].CopyFrom(numpy_helper.from_array(values, "fc2_w"))
-
-    with pytest.raises(CalibrationError, match="weight 'fc2_w' of layer 'fc2'"):
-        observe(saved(proto, tmp_path), [rows(1)])
-
-
-def test_feeds_that_the_model_refuses_are_an_error_with_the_sample(tmp_path: Path) -> None:
+    model, x = saved(proto, tmp_path), rows(20)["x"]
+    for bad in (np.nan, np.inf):
+        x[13, 2] = bad
+        with pytest.raises(CalibrationError, match=f"activation 'x' holds {bad} at sample 13"):
+            observe(model, ({"x": x[i : i + 5]} for i in range(0, 20, 5)))
     x = rows(2)["x"]
     for feeds in ({"other": x}, {"x": x.astype(np.int64)}, {"x": x[:, :3]}):
         with pytest.raises(CalibrationError, match="calibration sample 3"):
-            observe(saved(perceptron(gemm=False), tmp_path), [rows(3), feeds])
+            observe(model, [rows(3), feeds])
+    values = np.ones((6, 3), np.float32)
+    values[1, 1] = np.nan
+    proto.graph.initializer[2].CopyFrom(numpy_helper.from_array(values, "fc2_w"))
+    with pytest.raises(CalibrationError, match="weight 'fc2_w' of layer 'fc2'"):
+        observe(saved(proto, tmp_path), [rows(1)])
 
 
 # --- accumulators -----------------------------------------------------------------------------------------------------

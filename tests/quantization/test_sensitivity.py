@@ -12,7 +12,7 @@ from tests.quantization.networks import CONVOLUTIONS, choose, convolutions, imag
 from workbench.graph.read import load_graph
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds, observe
-from workbench.quantization.recipe import ModelRecipe, recipe_of
+from workbench.quantization.recipe import recipe_of
 from workbench.quantization.sensitivity import Sensitivity, measure_sensitivity, ranked
 from workbench.quantization.statistics import Statistics
 from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, ids, run, tiny_encoder
@@ -27,12 +27,7 @@ def rank_layers(
     model: Model, statistics: Statistics, recipe: Quantization, feeds: Iterable[Feeds]
 ) -> tuple[Sensitivity, ...]:
     """Every layer by output SQNR, most sensitive first."""
-    found = measure_sensitivity(model, statistics, recipe_for(recipe, statistics), feeds)
-    return ranked(found, "sqnr")
-
-
-def recipe_for(recipe: Quantization, statistics: Statistics) -> ModelRecipe:
-    return recipe_of(recipe, statistics.layers)
+    return ranked(measure_sensitivity(model, statistics, recipe_of(recipe, statistics.layers), feeds), "sqnr")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +59,8 @@ def test_the_ranking_is_what_quantizing_each_layer_by_hand_gives(
         assert item.sqnr_db == pytest.approx(sqnr_db[item.unit], abs=0.3)
         assert item.kl is not None
         assert 0 <= item.kl < 0.1
+    with pytest.raises(CalibrationError, match="no samples to rank layers with"):
+        rank_layers(model, statistics, recipe, [])
 
 
 def test_convolutions_of_every_grouping_are_ranked(tmp_path: Path) -> None:
@@ -76,11 +73,6 @@ def test_convolutions_of_every_grouping_are_ranked(tmp_path: Path) -> None:
     assert all(item.first_order_db == pytest.approx(item.sqnr_db, abs=20) for item in ranking)
 
 
-def test_no_samples_is_an_error(encoder: tuple[Model, Statistics]) -> None:
-    with pytest.raises(CalibrationError, match="no samples to rank layers with"):
-        rank_layers(*encoder, EVERYTHING_INT8, [])
-
-
 def test_a_group_is_worse_than_its_members_and_the_metrics_agree_on_exactness(
     encoder: tuple[Model, Statistics],
 ) -> None:
@@ -88,10 +80,8 @@ def test_a_group_is_worse_than_its_members_and_the_metrics_agree_on_exactness(
     names = list(WEIGHT_LAYERS)
     units = {"everything": names, "first two": names[:2], names[0]: names[:1], names[1]: names[1:2]}
 
-    found = {
-        item.unit: item
-        for item in measure_sensitivity(model, statistics, recipe_for(EVERYTHING_INT8, statistics), FEEDS, units)
-    }
+    recipe = recipe_of(EVERYTHING_INT8, statistics.layers)
+    found = {item.unit: item for item in measure_sensitivity(model, statistics, recipe, FEEDS, units)}
 
     assert list(found) == list(units)
     assert found["first two"].layers == tuple(names[:2])

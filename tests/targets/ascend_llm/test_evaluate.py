@@ -165,16 +165,7 @@ def test_the_command_prints_every_model_within_the_terminals_width(
     monkeypatch.setattr("workbench.commands.console.out.width", width)
     (tmp_path / "text.txt").write_text(words(120))
     folders = [str(each) for each in two(tmp_path)]
-    options = [
-        "--text",
-        str(tmp_path / "text.txt"),
-        "--window",
-        "9",
-        "--stride",
-        "8",
-        "--choices",
-        str(questions(tmp_path)),
-    ]
+    options = f"--text {tmp_path / 'text.txt'} --window 9 --stride 8 --choices {questions(tmp_path)}".split()
     ended = CliRunner().invoke(app, ["evaluate-llm", str(model()), *folders, *options])
     assert ended.exit_code == 0, ended.output
     assert CLOCK in ended.stdout
@@ -186,24 +177,13 @@ def test_the_command_prints_every_model_within_the_terminals_width(
 def large(tmp_path_factory: pytest.TempPathFactory) -> LlmConfig:
     """The sizes of Qwen2.5-7B."""
     config = read_config(write_model(tmp_path_factory.mktemp("m"), "qwen2"))
-    return replace(
-        config,
-        layers=28,
-        hidden=3584,
-        intermediate=18944,
-        heads=28,
-        kv_heads=4,
-        head_dim=128,
-        vocabulary=152064,
-    )
-
-
-def types(config: LlmConfig, kind: str) -> dict[str, str]:
-    return {f"model.layers.{index}.{name}": kind for index in range(config.layers) for name in LINEARS}
+    sizes = {"layers": 28, "hidden": 3584, "intermediate": 18944, "heads": 28, "kv_heads": 4, "head_dim": 128}
+    return replace(config, vocabulary=152064, **sizes)
 
 
 def costs(config: LlmConfig, kind: str = "FLOAT", **load: int) -> LanguageCosts:
-    return load_costs(config, types(config, kind), quantized_cache=False, load=LanguageLoad(**load))
+    types = {f"model.layers.{index}.{name}": kind for index in range(config.layers) for name in LINEARS}
+    return load_costs(config, types, quantized_cache=False, load=LanguageLoad(**load))
 
 
 def decode_ms(config: LlmConfig, kind: str = "FLOAT", **load: int) -> float:
