@@ -170,7 +170,7 @@ class _Rewriter:
         if output in self._outputs or output in self._nested:
             integer = self._names.fresh(f"{last.name}_output0")
         else:  # readers of the dequantized tensor are told of it
-            output = self._renamed[output] = self._names.fresh(f"{node.name}.dequant.output0")
+            self._renamed[integer] = output = self._names.fresh(f"{node.name}.dequant.output0")
         lowered = rewired(node, inputs, [integer] if add is None else None)
         for attribute in lowered.attribute:
             if node.op_type == "Gemm" and attribute.name == "transB":
