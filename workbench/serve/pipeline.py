@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,24 +25,22 @@ from workbench import __version__
 from workbench.bundle.pipeline import PipelineBundle, arrays_of_npz, check_pipeline
 from workbench.bundle.signing import TrustedKeys
 from workbench.bundle.verify import check_bundle
-from workbench.serve.access import watched_keys
-from workbench.serve.batcher import Row, to_run_alone
 from workbench.serve.dispatch import Dispatch
-from workbench.serve.events import every, log_defect, log_seldom
+from workbench.serve.events import log_defect, log_seldom
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import arrays, fitted, parse, rules_of
-from workbench.serve.samples import ArraySample, NotFinite, Padding, finite
+from workbench.serve.samples import Padding
+from workbench.serve.service import Asker, FrontService
 from workbench.serve.settings import ServeSettings
 from workbench.serve.worker import open_proved
-from workbench.targets.base import Array, Session
+from workbench.targets.base import Session
 from workbench.user_code import UserCode, UserCodeError, UserProcess
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import BundleError
 from workbench.values.pipeline import Item, ItemError, checked_answer, items_of, plain, runs_once, taken
 
 NPZ = b"application/x-npz"
-_KEYS_S = 1.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-5
 """Of a number in a golden answer that is answered again."""
 
@@ -172,65 +170,16 @@ def _differs(found: Any, kept: Any, place: str = "") -> str | None:
 # --- serve -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
-    """One request's items at one stage; `left` have given nothing yet."""
-
-    done: asyncio.Future[None]
-    left: int
-    results: list[Item]
-    rows: list[Row] = field(default_factory=list)
-
-
-class _Stage:
-    """A stage's queue and workers; it is told what becomes of its rows."""
-
-    def __init__(self, dispatch: Dispatch, padding: Padding) -> None:
-        self.dispatch, self._padding = dispatch, padding
+class _Stage(Asker):
+    """A stage's queue and workers."""
 
     async def run(self, items: Sequence[Item]) -> list[Item]:
         """Raises Refusal."""
         if not items:
             return []
-        call = _Call(asyncio.get_running_loop().create_future(), len(items), [{} for _ in items])
-        now = time.perf_counter()
-        for index, item in enumerate(items):
-            feeds, sizes = self._padding.padded({name: array[None] for name, array in item.items()})
-            key = tuple((name, array.shape[1:]) for name, array in sorted(feeds.items()))
-            sample = ArraySample(feeds=feeds, place=0, sizes=sizes)
-            call.rows.append(Row(key=key, item=sample, asker=self, owner=call, index=index, arrived_s=now))
-        self.dispatch.add(call.rows)
-        try:
-            await call.done
-        except BaseException:
-            self.dispatch.discard(call.rows)
-            call.done.cancel()
-            raise
-        return call.results
-
-    def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
-        try:
-            cut = self._padding.cut
-            found = [
-                {n: np.asarray(finite(cut(n, array[i : i + 1], row.item.sizes)[0])) for n, array in outputs.items()}
-                for i, row in enumerate(rows)
-            ]
-        except NotFinite:
-            refusal = Refusal("internal", "The model gave a number that is not finite.")
-            self.dispatch.again(to_run_alone(rows, refusal))
-            return
-        for row, result in zip(rows, found, strict=True):
-            call: _Call = row.owner
-            call.results[row.index] = result
-            call.left -= 1
-            if not call.left and not call.done.done():
-                call.done.set_result(None)
-
-    def failed(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        for row in rows:
-            call: _Call = row.owner
-            if not call.done.done():
-                call.done.set_exception(refusal)
+        rows = [row for item in items for row in self.rows_of({name: array[None] for name, array in item.items()})]
+        results = await self.results(self.ask(rows, time.perf_counter()))
+        return [{name: np.asarray(array) for name, array in result.items()} for result in results]
 
 
 class StageQueues:
@@ -249,9 +198,14 @@ class StageQueues:
     def none_starts(self) -> bool:
         return any(one.none_starts for one in self.each.values())
 
-    def drain(self) -> None:
+    @property
+    def draining(self) -> bool:
+        return any(one.draining for one in self.each.values())
+
+    @draining.setter
+    def draining(self, value: bool) -> None:
         for one in self.each.values():
-            one.draining = True
+            one.draining = value
 
     def health(self) -> tuple[int, dict[str, Any]]:
         found = {name: one.health() for name, one in self.each.items()}
@@ -284,47 +238,26 @@ class _StageMetrics(Collector):
         return families.values()
 
 
-class PipelineService:
-    """What the front end asks; as `serve.service.Service`, of a pipeline. Make it inside the event loop."""
+class PipelineService(FrontService):
+    """A pipeline's. Make it inside the event loop."""
 
     kinds = (b"application/json", NPZ)
 
     def __init__(self, bundle: PipelineBundle, settings: ServeSettings, metrics: Metrics, queue: StageQueues) -> None:
-        self.bundle, self.settings, self.metrics, self.queue = bundle, settings, metrics, queue
-        self.draining = False
-        self.started_s = time.monotonic()
-        self.headers = [(b"x-workbench-emulated", b"true")] if bundle.manifest.emulated else []
+        super().__init__(settings, metrics, queue, emulated=bundle.manifest.emulated)
+        self.bundle = bundle
         self._stages = {name: _Stage(queue.each[name], Padding(each.manifest)) for name, each in bundle.bundles.items()}
         self._rules = rules_of(bundle.manifest.request)
         self._glue = glue_of(bundle, settings.limits.request_timeout_s)
         self._threads = {name: ThreadPoolExecutor(max_workers=1) for name in self._glue}
-        self.keys = watched_keys(settings)
-        self._loop = asyncio.get_running_loop()
-        self._open = self._held = 0
-        self._watching = None if self.keys is None else self._loop.create_task(every(_KEYS_S, self.keys.look))
+        self._open = 0
 
     @property
     def open_requests(self) -> int:
         return self._open
 
-    def hold(self, size: int) -> None:
-        """As `Service.hold`."""
-        if size > 0 and self._held + size > self.settings.limits.unread_bytes:
-            raise Refusal("overloaded", "Too many large bodies are on their way.", 1, close=True)
-        self._held += size
-
-    def identify(self, given: bytes | None) -> None:
-        if self.keys is not None:
-            self.metrics.key_requests.labels(self.keys.admit(given)).inc()
-
     def admit(self) -> None:
-        """Raises Refusal while the service cannot take requests."""
-        if self.draining:
-            raise Refusal("draining", "The service is shutting down; another instance may answer.", 1, close=True)
-        if not self.queue.proved:
-            raise Refusal("starting", "The service is starting: golden samples are not replayed yet.", 1)
-        if self.queue.none_starts:
-            raise Refusal("worker_lost", "No worker of a stage can be started; it is tried again.", 5)
+        super().admit()
         if self._open >= self.settings.limits.queue:
             raise Refusal("overloaded", f"{self._open} requests are open, as many as may be.", 1)
 
@@ -390,7 +323,7 @@ class PipelineService:
 
     async def _called(self, glue: str, call: Any) -> Any:
         try:
-            return await self._loop.run_in_executor(self._threads.get(glue), call)
+            return await self.loop.run_in_executor(self._threads.get(glue), call)
         except UserCodeError as error:
             log_seldom("glue_failed", kind=glue, error=str(error), hint=error.hint)
             raise Refusal("internal", f"The pipeline's code failed ({glue}); the log says why.") from None
@@ -400,18 +333,8 @@ class PipelineService:
                 "internal", f"The pipeline's code gave what no stage takes ({glue}); the log says what."
             ) from None
 
-    async def drain(self, grace_s: float, now: asyncio.Event) -> bool:
-        """Take nothing new, answer what is there until `now`; True when all of it was answered in time."""
-        self.draining = True
-        self.queue.drain()
-        until_s = time.perf_counter() + grace_s
-        while self._open and time.perf_counter() < until_s and not now.is_set():
-            await asyncio.sleep(0.02)
-        return not self._open
-
     def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+        super().stop()
         for one in self._glue.values():
             one.close()
         for thread in self._threads.values():
