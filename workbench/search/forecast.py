@@ -89,7 +89,7 @@ def search_cost(experiment: Experiment, call_ms: float, opening_s: float, *, tim
     calls = settings.short_calls + settings.calls + 2 * UNTIMED_CALLS
     served_s = SIMULATION_S if experiment.service is not None else 0.0
     return Cost(
-        opening_s=opening_s + MEMORY_S * timed + served_s,
+        opening_s=opening_s + MEMORY_S * timed + served_s + experiment.dataset.indexed * one_s,
         samples_s=experiment.dataset.size("validation") * experiment.dataset.calls_a_sample * one_s,
         calls_s=calls * (1 + CALL_SHARE) * call_ms / 1000 * timed,
         curve_s=_curve_s(experiment, CALL_SHARE * call_ms) * timed,

@@ -221,12 +221,20 @@ class Dataset:
 
     @property
     def calls_a_sample(self) -> float:
-        """How many calls a sample takes on average: its steps where a state is carried, else one."""
+        """How many calls a sample takes on average: its steps where a state is carried, its candidates where a
+        cross-encoder puts them in order, else one."""
         source = self.validation.source
+        if self.retrieval is not None and self.retrieval.candidates:
+            return 1.0 + float(np.mean([len(listed) for listed in self.retrieval.candidates.values()]))
         if not self.interface.state or not isinstance(source, ArrayRows | LoaderRows):
             return 1.0
         rows = self.validation.rows()[:LENGTH_SAMPLE]
         return float(np.mean([source.shapes(int(row))[0][1][0] for row in rows]))
+
+    @property
+    def indexed(self) -> int:
+        """Documents that are embedded before a sample is scored."""
+        return 0 if self.retrieval is None or self.retrieval.candidates else self.retrieval.corpus.size
 
     def batch_count(self, split: Split, batch: int, *, stop: int | None = None) -> int:
         """How many batches `batches` gives; nothing is read for it."""
