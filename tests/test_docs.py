@@ -18,6 +18,7 @@ from workbench.space.dimensions import dimensions_of
 from workbench.space.reader import read_space
 from workbench.space.space import size
 from workbench.values.dimension import FUSION_PREFIX
+from workbench.values.documents.yaml_reader import is_pipeline
 from workbench.values.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
@@ -183,7 +184,11 @@ def test_the_page_of_search_spaces_names_every_dimension_and_no_other() -> None:
 
 @pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda p: p.name)
 def test_every_shipped_experiment_is_read_or_says_how_to_build_its_example(file: Path) -> None:
-    model = Path(YAML(typ="safe").load(file.read_text(encoding="utf-8"))["model"])
+    written = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+    if "stages" in written:
+        assert is_pipeline(file)
+        return  # its samples need packages that tests do not
+    model = Path(written["model"])
     example = model.parent.name
     if "real-models" in model.parts:  # where it was fetched, its samples may still need packages that tests do not
         if not (file.parent / model).exists():
