@@ -92,7 +92,7 @@ VENDOR = re.compile(
 )
 """Names of vendors, of their tools and chips, and of compile settings; the verb 'ascend' is none."""
 NAMED = {
-    "commands/emulator.py": ({"cann", "910b"}, "it starts the emulated kit as a program"),
+    "commands/around.py": ({"cann", "910b"}, "it starts the emulated kit as a program"),
     "commands/llm.py": ({"ascend"}, "`workbench calibrate-llm` writes what that vendor's serving engines read"),
     "api/llm.py": ({"ascend"}, "its commands take and write what that vendor's quantizer does"),
     "commands/study.py": ({"amct", "atc"}, "`workbench calibrate` does what AMCT's own command does"),

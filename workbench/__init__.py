@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from workbench.inputs.experiment import Experiment
     from workbench.report.summary import Member, Recommendation
     from workbench.study.amct_command import Calibrated, calibrate
-    from workbench.study.compared import Comparison
-    from workbench.study.limits import Limits
+    from workbench.study.compared import Comparison, Limits
     from workbench.values.candidate import Candidate
     from workbench.values.errors import (
         BundleError,
@@ -89,8 +88,7 @@ _HOMES = {
     "workbench.inputs.experiment": ("Experiment",),
     "workbench.report.summary": ("Member", "Recommendation"),
     "workbench.study.amct_command": ("Calibrated", "calibrate"),
-    "workbench.study.compared": ("Comparison",),
-    "workbench.study.limits": ("Limits",),
+    "workbench.study.compared": ("Comparison", "Limits"),
     "workbench.values.candidate": ("Candidate",),
     "workbench.values.evidence": ("Evidence",),
     "workbench.values.measurement": ("Estimate",),

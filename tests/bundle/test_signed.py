@@ -16,7 +16,7 @@ from workbench.bundle.opened import read_bundle
 from workbench.bundle.signing import SecretKey, make_keys, read_secret_key, read_trusted_keys
 from workbench.bundle.verify import verify_bundle
 from workbench.bundle.write import sign_bundle
-from workbench.commands import signing as signing_command
+from workbench.commands import serve
 from workbench.shipping.deployment import DeploymentSettings, deployment_files
 from workbench.shipping.promotion import Limits, evaluate
 from workbench.values.errors import BundleError
@@ -136,7 +136,7 @@ def workbench(*arguments: object, module: str = "workbench", **environment: str)
 def test_a_bundle_is_signed_again_by_a_command_and_checked(
     folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    signing_command.sign(folder, keys / "other.key")
+    serve.sign(folder, keys / "other.key")
 
     assert "signed by key" in capsys.readouterr().out
     code, said = workbench("verify", folder, "--no-replay", "--trusted-keys", keys / "other.pub")
@@ -163,7 +163,7 @@ def test_a_service_starts_with_a_trusted_signature_and_logs_whose_it_is(pristine
 def test_keys_are_made_by_a_command_that_prints_the_line_to_trust(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    signing_command.keygen(tmp_path / "release.key", None)
+    serve.keygen(tmp_path / "release.key", None)
 
     line = capsys.readouterr().out.splitlines()[-1]
     (tmp_path / "trusted").write_text(line)

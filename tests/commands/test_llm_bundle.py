@@ -21,9 +21,11 @@ def export(base: Path, to: str = "bundle", source: Path | None = None, *more: ob
     return run("export-llm", source or made, *options, "--to", base / to, *more)
 
 
-def test_a_finished_checkpoint_becomes_a_bundle_that_verifies(tmp_path: Path) -> None:
-    done = export(tmp_path)
+def test_a_finished_checkpoint_becomes_a_signed_bundle_that_verifies_and_asks_for_no_other_key(tmp_path: Path) -> None:
+    assert run("keygen", tmp_path / "key").exit_code == 0
+    done = export(tmp_path, "bundle", None, "--sign", tmp_path / "key")
     assert done.exit_code == 0, done.output
+    assert "signed by" in done.output
     assert "3 golden prompts replayed on the processor" in done.output
     verified = run("verify", tmp_path / "bundle")
     assert verified.exit_code == 0
@@ -33,22 +35,10 @@ def test_a_finished_checkpoint_becomes_a_bundle_that_verifies(tmp_path: Path) ->
     assert "exists already" in str(again.exception)
 
 
-def test_no_bundle_is_written_into_a_checkpoint(tmp_path: Path) -> None:
-    made = Path(shutil.copytree(checkpoint(), tmp_path / "made"))
-    done = export(tmp_path, "made/bundle", made)
-    assert "lies in the input" in str(done.exception)
-    assert not (made / "bundle").exists()
-
-
-def test_a_signed_bundle_asks_for_no_other_key(tmp_path: Path) -> None:
-    assert run("keygen", tmp_path / "key").exit_code == 0
-    done = export(tmp_path, "bundle", None, "--sign", tmp_path / "key")
-    assert done.exit_code == 0, done.output
-    assert "signed by" in done.output
-
-
-def test_a_checkpoint_that_the_engine_would_refuse_becomes_no_bundle(tmp_path: Path) -> None:
+def test_no_bundle_is_written_into_a_checkpoint_or_of_one_that_the_engine_would_refuse(tmp_path: Path) -> None:
     broken = Path(shutil.copytree(checkpoint(), tmp_path / "broken"))
+    assert "lies in the input" in str(export(tmp_path, "broken/bundle", broken).exception)
+    assert not (broken / "bundle").exists()
     shutil.copyfile(next(broken.glob("*.safetensors")), broken / "more.safetensors")
     done = export(tmp_path, "bundle", broken)
     assert isinstance(done.exception, BundleError)
@@ -57,15 +47,12 @@ def test_a_checkpoint_that_the_engine_would_refuse_becomes_no_bundle(tmp_path: P
     assert not (tmp_path / "bundle").exists()
 
 
-def test_no_report_is_written_of_a_bundle_and_its_own_page_is_named(tmp_path: Path) -> None:
+def test_what_is_no_command_s_of_a_language_model_names_the_page_to_read_and_damage_is_said(tmp_path: Path) -> None:
     done = run("report", language_bundle(), "--to", tmp_path / "report.html")
     assert isinstance(done.exception, ConfigError)
     assert "no report is written" in str(done.exception)
     assert "README.md" in str(done.exception)
     assert not (tmp_path / "report.html").exists()
-
-
-def test_damage_is_said_with_the_exit_code_of_bundles_and_no_service_starts(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(language_bundle(), tmp_path / "bundle"))
     assert "deploy/README.md" in str(run("serve", folder).exception)
     (folder / "model" / "config.json").write_text("{}")

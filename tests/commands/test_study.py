@@ -1,15 +1,19 @@
-"""`workbench compare` and `workbench sensitivity` as a user runs them."""
+"""`workbench compare` and `workbench sensitivity` as a user runs them; of language models, groups are ranked."""
 
 import json
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
+from safetensors.torch import load_file, save_file
 
 from tests.commands.running import run
+from tests.llm_workspace import write_language_workspace
+from tests.quantization.llm import tiny_models
+from tests.study.test_comparison import changed
 from tests.tiny import workbench, write_workspace
+from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.run import group_errors
+from workbench.targets.ascend_llm.description import GROUPS
 from workbench.values.errors import ConfigError
 
 
@@ -25,19 +29,11 @@ def studied(experiment: Path) -> str:
     return done.stdout
 
 
-def damaged(model: Path, to: Path) -> Path:
-    proto = onnx.load(model)
-    for tensor in proto.graph.initializer:
-        if tensor.name == "w1":
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(0.5), "w1"))
-    onnx.save(proto, to)
-    return to
-
-
 def test_compare_names_the_damaged_layer_and_fails(experiment: Path, tmp_path: Path) -> None:
     model = experiment.parent.parent / "data" / "model.onnx"
 
-    done = workbench("compare", model, damaged(model, tmp_path / "b.onnx"), "--html", tmp_path / "page.html")
+    other = changed(model, "w1", 0.5, tmp_path / "b.onnx")
+    done = workbench("compare", model, other, "--html", tmp_path / "page.html")
 
     assert done.returncode == 1, done.stderr
     assert "The error first jumps at a1 (Add bias1)" in done.stdout
@@ -88,3 +84,26 @@ def test_what_a_user_gets_wrong_is_named(experiment: Path) -> None:
         result = run(*asked.split())
         assert isinstance(result.exception, ConfigError)  # `main` turns it into one line and exit code 2 (test_cli.py)
         assert message in str(result.exception)
+
+
+def test_a_group_that_reads_one_huge_value_ranks_first(tmp_path: Path) -> None:
+    folder = tiny_models.write_model(tmp_path / "m", "llama", "float32")
+    tensors = load_file(folder / "model.safetensors")
+    # one channel of the gated product is a thousand times the others: a scale for all of them loses the others
+    tensors["model.layers.1.mlp.up_proj.weight"][3] *= 1000
+    tensors["model.layers.1.mlp.down_proj.weight"][:, 3] /= 1000
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    errors = group_errors(open_model(folder), tiny_models.samples(), GROUPS)
+    assert len(errors) == 2 * len(GROUPS)
+    assert max(errors, key=lambda name: errors[name]) == "model.layers.1.down"
+    assert all(error >= 0 for error in errors.values())
+
+
+def test_the_command_shows_the_ranking_and_gives_it_as_json(tmp_path: Path) -> None:
+    file = write_language_workspace(tmp_path)
+    told, shown = (run("sensitivity", file, *more) for more in (["--json"], []))
+    groups = json.loads(told.stdout)
+    assert [g["error"] for g in groups] == sorted((g["error"] for g in groups), reverse=True)
+    assert f"   1  {groups[0]['name']}" in shown.stdout
+    assert "by kind: " in shown.stdout
+    assert "ranked alone" in str(run("sensitivity", file, "--unit", "layer").exception)

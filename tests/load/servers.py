@@ -135,19 +135,21 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def program(command: Sequence[str], ready: str, log: Path) -> Iterator[None]:
+def program(
+    command: Sequence[str], ready: str, log: Path, *, env: Mapping[str, str] | None = None, patience_s: float = 200
+) -> Iterator[subprocess.Popen[bytes]]:
     """A server that is a program of its own, from the moment that this URL gives 200 until the block ends."""
     with log.open("wb") as output:
-        child = subprocess.Popen(command, cwd=log.parent, stdout=output, stderr=output, start_new_session=True)
+        child = subprocess.Popen(command, cwd=log.parent, env=env, stdout=output, stderr=output, start_new_session=True)
     try:
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + patience_s
         while True:
             assert child.poll() is None, log.read_text(errors="replace")
             assert time.monotonic() < deadline, log.read_text(errors="replace")
             with contextlib.suppress(OSError), urllib.request.urlopen(ready, timeout=30):
                 break
             time.sleep(0.2)  # nothing tells when a program that starts is ready
-        yield
+        yield child
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # workers may outlive a first process that is told to end

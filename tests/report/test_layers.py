@@ -6,9 +6,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from workbench.report.layers import comparison_html, comparison_text, comparison_verdict, shown_rows, signed_percent
-from workbench.study.compared import Comparison, TensorComparison
+from workbench.study.compared import Comparison, Limits, TensorComparison
 from workbench.study.comparison import WORST
-from workbench.study.limits import Limits
 
 GOOD = TensorComparison(
     tensor="/encoder/layer.0/dense/Add_output_0",

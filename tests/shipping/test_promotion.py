@@ -12,7 +12,7 @@ import pytest
 
 from tests.bundle.making import body_of, exact, exported, reseal
 from tests.commands.running import run
-from workbench.api.registered import register
+from workbench.api.bundle import register_bundle
 from workbench.bundle.opened import read_bundle
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics.outcomes import ClassificationOutcomes, load_outcomes, save_outcomes
@@ -318,7 +318,7 @@ def test_a_release_goes_up_and_comes_back(folders: tuple[Path, Path], workspace:
 @pytest.fixture
 def released(folders: tuple[Path, Path], workspace: Path) -> tuple[Path, Path]:
     """Where the registry keeps version 1, which is previous, and version 2, which is champion."""
-    before, after = (register(folder, workspace) for folder in folders)
+    before, after = (register_bundle(folder, workspace) for folder in folders)
     with open_versions(workspace, "tiny") as versions:
         promote(versions, before, over=None)
         promote(versions, after, over=before)
@@ -369,7 +369,7 @@ def test_a_rollback_replays_the_golden_samples_before_it_moves(
     wrong = {n: a + np.float32(1) if a.dtype == np.float32 else a for n, a in arrays.items()}
     np.savez(file, **wrong)
     reseal(folders[0], {})
-    spoilt = register(folders[0], workspace)
+    spoilt = register_bundle(folders[0], workspace)
     with open_versions(workspace, "tiny") as versions:
         promote(versions, spoilt, over=versions.version(2))
         promote(versions, versions.version(1), over=spoilt)
@@ -402,7 +402,7 @@ def test_a_champion_whose_manifest_is_not_the_registered_one_is_nothing_to_compa
 def test_a_bundle_whose_kept_copy_is_damaged_does_not_become_champion(
     folders: tuple[Path, Path], workspace: Path
 ) -> None:
-    version = register(folders[0], workspace)
+    version = register_bundle(folders[0], workspace)
     with open_versions(workspace, "tiny") as versions:
         kept = versions.bundle(version)
     other_bytes(kept)
@@ -478,7 +478,7 @@ def test_only_what_passed_reaches_the_registry_and_what_production_serves_from_a
     assert "FAILED  sound" in refused.stdout
     assert "would be promoted" in alone.stdout
     with pytest.raises(BundleError):
-        register(damaged, workspace)
+        register_bundle(damaged, workspace)
     with open_versions(workspace, "tiny") as versions:
         assert versions.all() == []
     done = run("promote", after, "--against", before, "--workspace", workspace, "--no-load", "--max-loss-pp", 5)

@@ -1,6 +1,7 @@
-"""Search spaces: conditions, rules, presets, and what a sampler may never propose."""
+"""Search spaces: which mistakes in the file are named, conditions, rules, presets, and what is never proposed."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from workbench.space.space import (
     size,
 )
 from workbench.space.writer import space_yaml
+from workbench.values.errors import ConfigError
 
 
 def test_a_candidate_leads_back_to_an_assignment_that_builds_it() -> None:
@@ -98,13 +100,58 @@ def test_a_space_tells_its_words_and_builds_nothing_from_them(tmp_path: Path) ->
         build(space, space.presets[0].assignment)
 
 
-@pytest.mark.parametrize("file", sorted(SHIPPED.parent.glob("*.yaml")), ids=lambda file: file.stem)
-def test_every_shipped_space_is_written_and_read_back_as_it_is(file: Path, tmp_path: Path) -> None:
-    space = read_space(file)
-    written = tmp_path / "again.yaml"
-    written.write_text(space_yaml(space), encoding="utf-8")
-    again = read_space(written)
+def test_every_shipped_space_is_written_and_read_back_as_it_is(tmp_path: Path) -> None:
+    for file in sorted(SHIPPED.parent.glob("*.yaml")):
+        space = read_space(file)
+        again = space_of(tmp_path, space_yaml(space))
+        assert again.digest == space.digest
+        assert [(p.name, p.assignment) for p in again.presets] == [(p.name, p.assignment) for p in space.presets]
+        assert [p.about for p in again.parameters] == [p.about for p in space.parameters]
 
-    assert again.digest == space.digest
-    assert [(p.name, p.assignment) for p in again.presets] == [(p.name, p.assignment) for p in space.presets]
-    assert [p.about for p in again.parameters] == [p.about for p in space.parameters]
+
+def test_mistakes_in_the_file_are_named(tmp_path: Path) -> None:
+    for old, new, message in (
+        ("quantization.scheme: {choices", "quantization.shceme: {choices", "Did you mean 'quantization.scheme'"),
+        ("[none, dynamic]", "[none, dinamic]", "'dinamic' is not a value of this parameter"),
+        ("[none, dynamic]", "[]", "expected a non-empty list"),
+        ("[none, dynamic]", "[none, none]", "listed twice"),
+        ('["on", "off"]', "[on, maybe]", "'maybe' is not a value"),
+        ("[1, 2]", "[1, yes]", "'yes' is not of kind int"),
+        (
+            "[1, 2]",
+            "[0, 2]",
+            "0 never leads to a possible candidate: serving.intra_op_threads: 0 is not from 1 to 1024",
+        ),
+        ("[1, 2]", "[1, 1000000]", "serving.intra_op_threads: 1000000 is not from 1 to 1024"),
+        ("when: {quantization.scheme: [dynamic]}", "when: {quantization.scheme: [static]}", "'static' is not among"),
+        ("when: {quantization.scheme", "when: {serving.batch", "not a parameter defined above"),
+        ("{name: float}", "{name: float, quantization.weight_granularity: tensor}", "does not apply here"),
+        ("{name: float}", "{name: dynamic}", "'dynamic' is used twice"),
+        ("choices: [1, 2]}", "choices: [1, 2], chioces: 3}", "Did you mean 'choices'"),
+        ("GeluFusionL2", "GeluFusionL9", "Did you mean"),
+    ):
+        assert old in SMALL
+
+        with pytest.raises(ConfigError, match=message):
+            space_of(tmp_path, SMALL.replace(old, new, 1))
+
+
+def test_parameters_behind_a_comment_in_the_shipped_space_are_ready_to_use(tmp_path: Path) -> None:
+    text = SHIPPED.read_text(encoding="utf-8")
+    uncommented = re.sub(r"^  # (?=quantization\.|  when:|  choices:)", "  ", text, flags=re.MULTILINE)
+    added = {p.name for p in space_of(tmp_path, uncommented).parameters} - {
+        p.name for p in read_space(SHIPPED).parameters
+    }
+
+    assert added == {
+        "quantization.bias_correction",
+        "quantization.keep_float_unit",
+        "quantization.sensitivity",
+        "quantization.weight_algorithm",
+    }
+
+
+def test_a_word_that_says_no_number_of_bins_is_refused(tmp_path: Path) -> None:
+    for word in ("optimal", "optimal 0", "optimal 17", "optimal four", "best 4", "optimal 4 4"):
+        with pytest.raises(ConfigError, match="are not ascending whole numbers"):
+            space_of(tmp_path, BINS.replace('"optimal 1"', f'"{word}"'))

@@ -1,23 +1,38 @@
 """Two models compared layer by layer, on real models in real engines."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.evaluation.recurrent import SIZES, recurrent, sequences
+from tests.small_graphs import write_graph
 from tests.tiny import HIDDEN, write_model
+from workbench.api import study
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.qdq import lower_static
+from workbench.study.compared import FLOAT, INT8, Comparison, Limits
 from workbench.study.comparison import compare, side_of
-from workbench.study.limits import FLOAT, INT8, Limits
-from workbench.testing.encoder import Array, ids, model_of, record_for, run, save, tiny_encoder, value
+from workbench.testing.encoder import Array, ids, record_for, run, save, tiny_encoder
 from workbench.values.errors import ConfigError
 
 FEEDS = [ids(4, 8), ids(3, 12, seed=1)]
+
+
+def compared(a: Path, b: Path, feeds: Sequence[dict[str, Array]] = FEEDS, **more: Any) -> Comparison:
+    return compare(side_of(str(a)), side_of(str(b)), feeds, data="x", **more)
+
+
+def save_unchecked(proto: onnx.ModelProto, path: Path) -> Path:
+    """Deploy models hold operators that the checker does not know."""
+    onnx.save(proto, path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +56,7 @@ def linear(path: Path, *, rows: int = 6, columns: int = 5, seed: int = 0) -> Pat
     weight = (rng.integers(-127, 128, (rows, columns)) / 127).astype(np.float32)
     weight[0] = 1
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="dense")]
-    return save(model_of(nodes, {"w": weight}, [value("x", ["batch", rows])], [value("y", ["batch", columns])]), path)
+    return write_graph(path, nodes, {"x": ["batch", rows]}, {"y": ["batch", columns]}, w=weight)
 
 
 def normal(shape: tuple[int, ...], seed: int = 0) -> dict[str, Array]:
@@ -49,25 +64,20 @@ def normal(shape: tuple[int, ...], seed: int = 0) -> dict[str, Array]:
 
 
 def test_a_model_against_itself_is_equal_in_every_tensor(encoder: Path) -> None:
-    found = compare(side_of(str(encoder)), side_of(str(encoder)), FEEDS, data="ids", every=True)
+    found = compared(encoder, encoder, every=True)
 
     assert (found.equal, found.passed, found.first_jump, found.only_in_a) == (True, True, None, 0)
     assert all(row.cosine == 1.0 and row.max_abs == 0.0 and row.sqnr_db is None for row in found.rows)
 
 
-@pytest.mark.parametrize(
-    ("weight", "tensor"), [("value_w", "value_bias_y"), ("up_w", "up_bias_y"), ("out_w", "out_bias_y")]
-)
-def test_a_damaged_weight_is_named_as_the_first_jump(encoder: Path, tmp_path: Path, weight: str, tensor: str) -> None:
-    damaged = changed(encoder, weight, 0.6, tmp_path / "damaged.onnx")
+def test_a_damaged_weight_is_named_as_the_first_jump(encoder: Path, tmp_path: Path) -> None:
+    for part in ("value", "up", "out"):
+        found = compared(encoder, changed(encoder, f"{part}_w", 0.6, tmp_path / "damaged.onnx"))
 
-    found = compare(side_of(str(encoder)), side_of(str(damaged)), FEEDS, data="ids")
-
-    assert found.first_jump.tensor == tensor
-    assert found.first_beyond_limits is found.first_jump
-    before = found.rows[: found.rows.index(found.first_jump)]
-    assert all(row.max_abs == 0.0 for row in before)
-    assert not found.passed
+        assert found.first_jump.tensor == f"{part}_bias_y"
+        assert found.first_beyond_limits is found.first_jump
+        assert all(row.max_abs == 0.0 for row in found.rows[: found.rows.index(found.first_jump)])
+        assert not found.passed
 
 
 def test_the_numbers_are_those_of_the_tensors_themselves(encoder: Path, tmp_path: Path) -> None:
@@ -75,7 +85,7 @@ def test_the_numbers_are_those_of_the_tensors_themselves(encoder: Path, tmp_path
     pairs = [(run(onnx.load(encoder), feeds)[0], run(onnx.load(damaged), feeds)[0]) for feeds in FEEDS]
     a, b = (np.concatenate([pair[side].ravel() for pair in pairs]).astype(np.float64) for side in (0, 1))
 
-    found = compare(side_of(str(encoder)), side_of(str(damaged)), FEEDS, data="ids")
+    found = compared(encoder, damaged)
 
     (row,) = [row for row in found.rows if row.is_output]
     assert row.tensor == "logits"
@@ -90,7 +100,7 @@ def test_float_against_int8_shows_quantization_noise_in_every_layer(encoder: Pat
     record = record_for(encoder, FEEDS[0], per_channel=True, products=True)
     int8 = save_unchecked(lower_static(load_graph(read_model(encoder)), record), tmp_path / "int8.onnx")
 
-    found = compare(side_of(str(encoder)), side_of(str(int8)), FEEDS, data="ids")
+    found = compared(encoder, int8)
 
     every = {"query_bias_y", "scores_y", "softmax_y", "context_y", "norm_y", "logits"}
     assert {row.tensor for row in found.rows} >= every
@@ -98,7 +108,7 @@ def test_float_against_int8_shows_quantization_noise_in_every_layer(encoder: Pat
     assert found.first_jump is not None
     assert found.limits == INT8
     assert found.passed
-    assert not compare(side_of(str(encoder)), side_of(str(int8)), FEEDS, data="ids", limits=FLOAT).passed
+    assert not compared(encoder, int8, limits=FLOAT).passed
 
 
 def test_the_integers_inside_a_deploy_model_are_not_taken_for_floats(tmp_path: Path) -> None:
@@ -107,9 +117,7 @@ def test_the_integers_inside_a_deploy_model_are_not_taken_for_floats(tmp_path: P
     proto = load_graph(read_model(tmp_path / "float.onnx"))
     deploy = save_unchecked(lower_deploy(proto, record, merge_bias=True), tmp_path / "deploy.onnx")
 
-    found = compare(
-        side_of(str(tmp_path / "float.onnx")), side_of(str(deploy)), [normal((8, 16), 1)], data="x", every=True
-    )
+    found = compared(tmp_path / "float.onnx", deploy, [normal((8, 16), 1)], every=True)
 
     tensors = [row.tensor for row in found.rows]
     assert tensors == ["a0", "r0", "a1", "r1", "logits"]  # m0, m1 and m2 are int32 sums there
@@ -120,9 +128,7 @@ def test_the_integers_inside_a_deploy_model_are_not_taken_for_floats(tmp_path: P
 def test_nan_in_one_model_is_named_where_it_appears_and_never_passes(encoder: Path, tmp_path: Path) -> None:
     broken = changed(encoder, "up_w", math.nan, tmp_path / "nan.onnx")
 
-    found = compare(
-        side_of(str(encoder)), side_of(str(broken)), FEEDS, data="ids", limits=Limits(cosine=-2, max_abs=9, mae=9)
-    )
+    found = compared(encoder, broken, limits=Limits(cosine=-2, max_abs=9, mae=9))
 
     assert found.first_jump.tensor == "up_bias_y"
     assert found.first_jump.not_finite == found.first_beyond_limits.not_finite > 0
@@ -145,21 +151,19 @@ def masked_attention(path: Path, mask: float, scale: float) -> Path:
         helper.make_node("Softmax", ["masked"], ["p"], name="softmax", axis=-1),
         helper.make_node("MatMul", ["p", "v"], ["y"], name="out"),
     ]
-    return save(model_of(nodes, weights, [value("x", ["batch", 6])], [value("y", ["batch", 3])]), path)
+    return write_graph(path, nodes, {"x": ["batch", 6]}, {"y": ["batch", 3]}, **weights)
 
 
-@pytest.mark.parametrize("mask", [-1e4, float(np.finfo(np.float32).min), -math.inf])
-def test_masked_positions_do_not_hide_the_error_of_the_others(tmp_path: Path, mask: float) -> None:
-    a = masked_attention(tmp_path / "a.onnx", mask, 1.0)
-    b = masked_attention(tmp_path / "b.onnx", mask, 0.9)
+def test_masked_positions_do_not_hide_the_error_of_the_others(tmp_path: Path) -> None:
+    for mask in (-1e4, float(np.finfo(np.float32).min), -math.inf):
+        a, b = (masked_attention(tmp_path / f"{scale}.onnx", mask, scale) for scale in (1.0, 0.9))
 
-    found = compare(side_of(str(a)), side_of(str(b)), [normal((8, 6))], data="x", every=True)
+        found = compared(a, b, [normal((8, 6))], every=True)
 
-    masked = next(row for row in found.rows if row.tensor == "masked")
-    assert masked.elements == 8 * 4
-    assert masked.not_finite == 0
-    assert masked.relative_error == pytest.approx(1 - 0.81, rel=1e-3)
-    assert found.first_jump.tensor == "scores"
+        masked = next(row for row in found.rows if row.tensor == "masked")
+        assert (masked.elements, masked.not_finite) == (8 * 4, 0)
+        assert masked.relative_error == pytest.approx(1 - 0.81, rel=1e-3)
+        assert found.first_jump.tensor == "scores"
 
 
 def test_a_scale_moved_into_the_next_weight_is_no_error(tmp_path: Path) -> None:
@@ -173,7 +177,7 @@ def test_a_scale_moved_into_the_next_weight_is_no_error(tmp_path: Path) -> None:
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     onnx.save(proto, tmp_path / "b.onnx")
 
-    found = compare(side_of(str(tmp_path / "a.onnx")), side_of(str(tmp_path / "b.onnx")), [normal((32, 16))], data="x")
+    found = compared(tmp_path / "a.onnx", tmp_path / "b.onnx", [normal((32, 16))])
 
     rows = {row.tensor: row for row in found.rows}
     assert {name for name, row in rows.items() if row.rescaled} == {"a0", "r0"}
@@ -187,13 +191,7 @@ def test_different_shapes_are_an_error_that_names_the_tensor(tmp_path: Path) -> 
     wide, narrow = linear(tmp_path / "wide.onnx"), linear(tmp_path / "narrow.onnx", columns=4)
 
     with pytest.raises(ConfigError, match=r"'y' has shape \[\w+, 5\] in A and \[\w+, 4\] in B"):
-        compare(side_of(str(wide)), side_of(str(narrow)), [normal((4, 6))], data="x")
-
-
-def save_unchecked(proto: onnx.ModelProto, path: Path) -> Path:
-    """Deploy models hold operators that the checker does not know."""
-    onnx.save(proto, path)
-    return path
+        compared(wide, narrow, [normal((4, 6))])
 
 
 def test_whole_numbers_and_outputs_of_other_length_are_compared_and_counted(tmp_path: Path) -> None:
@@ -207,25 +205,14 @@ def test_whole_numbers_and_outputs_of_other_length_are_compared_and_counted(tmp_
             helper.make_node("Cast", ["kept8"], ["kept"], to=TensorProto.BOOL),
             helper.make_node("Cast", ["above"], ["above8"], to=TensorProto.FLOAT),
         ]
-        nodes = [nodes[i] for i in (0, 1, 2, 6, 4, 5, 3)]
-        graph = helper.make_graph(
-            nodes,
-            "g",
-            [value("x", ["n", 4])],
-            [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"]), value("some", ["n", "m"])],
-            [
-                numpy_helper.from_array(np.array([0, 0, 0, bias], np.float32), "bias"),
-                numpy_helper.from_array(np.zeros(1, np.float32), "zero"),
-            ],
-        )
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), file)
-        return file
+        told = {"ids": (TensorProto.INT64, ["n"]), "some": ["n", "m"]}
+        weights = {"bias": np.array([0, 0, 0, bias], np.float32), "zero": np.zeros(1, np.float32)}
+        return write_graph(file, [nodes[i] for i in (0, 1, 2, 6, 4, 5, 3)], {"x": ["n", 4]}, told, 13, **weights)
 
     x = np.array([[2, 1, -1, -3], [1, 2, -1, -3]], np.float32)
-    sides = side_of(str(model(tmp_path / "a.onnx", 0.0))), side_of(str(model(tmp_path / "b.onnx", 9.0)))
+    a, b = model(tmp_path / "a.onnx", 0.0), model(tmp_path / "b.onnx", 9.0)
 
-    itself = compare(sides[0], sides[0], [{"x": x}], data="x")
-    found = compare(*sides, [{"x": x}], data="x")
+    itself, found = compared(a, a, [{"x": x}]), compared(a, b, [{"x": x}])
 
     rows = {row.tensor: row for row in found.rows}
     assert itself.equal
@@ -233,3 +220,26 @@ def test_whole_numbers_and_outputs_of_other_length_are_compared_and_counted(tmp_
     assert rows["ids"].differing == 2
     assert rows["some"].resized == 1
     assert not found.passed
+
+
+def test_whole_sequences_are_scored_where_a_state_is_carried(tmp_path: Path) -> None:
+    """Single steps that begin with the float model's states give the same outputs: only sequences show the drift."""
+    model = recurrent(tmp_path / "a.onnx")
+    sequences(tmp_path, model, "outputs: {y: values, hN: state}\n")
+    other = onnx.load(tmp_path / "a.onnx")
+    other.graph.initializer[0].CopyFrom(helper.make_tensor("half", 1, [], [0.6]))
+    onnx.save(other, tmp_path / "b.onnx")
+
+    found = study.compare(tmp_path / "a.onnx", tmp_path / "b.onnx", data=tmp_path / "m.yaml")
+
+    errors, values = 0.0, 0.0
+    for x, size in zip(np.load(tmp_path / "data.npz")["x"], SIZES, strict=True):
+        ours, theirs = np.zeros(2), np.zeros(2)
+        for step in x[:size]:
+            errors += np.abs(ours - theirs).sum()
+            values += np.abs(step + ours).sum()
+            ours, theirs = ours * 0.5 + step, theirs * 0.6 + step
+    judged = {judgement.metric: judgement for judgement in found.meaning}
+    assert judged["y.relative_error"].b == pytest.approx(errors / values, rel=1e-5)
+    assert judged["y.relative_error"].a == 0
+    assert next(row for row in found.rows if row.tensor == "y").sqnr_db is None  # equal, step by step

@@ -1,11 +1,13 @@
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from rich.console import Console
 
 from tests.graph.intake.graphs import rate_dependent
@@ -14,11 +16,10 @@ from tests.tiny import write_model
 from workbench.study.inspection import MOST_OPENED, inspect_model, inspection_table
 from workbench.targets.openvino import check as openvino_check
 from workbench.targets.openvino.compiler import library
-from workbench.testing.encoder import value
 from workbench.values.errors import ConfigError, ToolchainError
 
 
-def attention(path: Path, *, shape: tuple[object, object, int] = ("batch", "length", 8), nan: bool = False) -> Path:
+def attention(path: Path, *, shape: Sequence[Any] = ("batch", "length", 8), nan: bool = False) -> Path:
     """x → project (8×8) → scores = p pᵀ → context = scores p; unnamed axes are given as None."""
     weight = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
     if nan:
@@ -29,15 +30,7 @@ def attention(path: Path, *, shape: tuple[object, object, int] = ("batch", "leng
         helper.make_node("MatMul", ["p", "t"], ["s"], name="scores"),
         helper.make_node("MatMul", ["s", "p"], ["y"], name="context"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "attention",
-        [value("x", shape)],
-        [value("y", shape)],
-        [numpy_helper.from_array(weight, "W")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return write_graph(path, nodes, {"x": list(shape)}, {"y": list(shape)}, W=weight)
 
 
 def printed(path: Path, target: str | None = None, width: int = 100) -> str:
@@ -150,8 +143,8 @@ def test_a_model_with_integer_layers_is_said_to_be_quantized_already(tmp_path: P
         helper.make_node("Cast", ["sum"], ["float"], name="cast", to=TensorProto.FLOAT),
         helper.make_node("Mul", ["float", "s"], ["y"], name="rescale"),
     ]
-    weights = {"w": np.ones((4, 3), np.int8)}
-    path = write_graph(tmp_path / "m.onnx", nodes, {"x": ["batch", 4]}, {"y": ["batch", 3]}, **weights)
+    shapes = {"x": ["batch", 4]}, {"y": ["batch", 3]}
+    path = write_graph(tmp_path / "m.onnx", nodes, *shapes, w=np.ones((4, 3), np.int8))
 
     first = inspect_model(path, "onnxruntime").issues["every target"][0]
 
@@ -162,15 +155,8 @@ def test_a_model_with_integer_layers_is_said_to_be_quantized_already(tmp_path: P
 def test_a_graph_of_very_many_nodes_is_not_compiled_for_a_look_and_that_is_said(tmp_path: Path) -> None:
     count = MOST_OPENED + 1
     nodes = [helper.make_node("Relu", [f"t{i}" if i else "x"], [f"t{i + 1}"]) for i in range(count)]
-    ports = [value(name, ["n", 2]) for name in ("x", f"t{count}")]
-    proto = helper.make_model(
-        helper.make_graph(nodes, "g", ports[:1], ports[1:]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-    )
-    onnx.save(proto, tmp_path / "long.onnx")
+    path = write_graph(tmp_path / "long.onnx", nodes, {"x": ["n", 2]}, {f"t{count}": ["n", 2]})
 
-    [said] = [
-        issue.problem
-        for issue in inspect_model(tmp_path / "long.onnx", "onnxruntime").issues["onnxruntime"]
-        if "was not tried" in issue.problem
-    ]
-    assert said.startswith("whether it compiles was not tried: 5001 nodes")
+    problems = [issue.problem for issue in inspect_model(path, "onnxruntime").issues["onnxruntime"]]
+
+    assert [said for said in problems if said.startswith("whether it compiles was not tried: 5001 nodes")]

@@ -7,10 +7,11 @@ import onnx
 import pytest
 from onnx import helper
 
+from tests.small_graphs import write_graph
 from tests.tiny import write_model
 from workbench.graph.read import read_model
 from workbench.study.model_data import open_data, random_data
-from workbench.testing.encoder import tiny_encoder, value
+from workbench.testing.encoder import tiny_encoder
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model
 
@@ -23,10 +24,8 @@ def one_input(tmp_path: Path) -> Model:
 
 @pytest.fixture
 def two_inputs(tmp_path: Path) -> Model:
-    inputs = [value(name, ["batch", 3]) for name in ("a", "b")]
-    graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["y"])], "g", inputs, [value("y", ["batch", 3])])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "two.onnx")
-    return read_model(tmp_path / "two.onnx")
+    node, shape = helper.make_node("Add", ["a", "b"], ["y"]), ["batch", 3]
+    return read_model(write_graph(tmp_path / "two.onnx", [node], {"a": shape, "b": shape}, {"y": shape}))
 
 
 def batches(*shapes: tuple[int, ...]) -> list[np.ndarray]:
@@ -68,24 +67,19 @@ def test_a_fixed_batch_is_obeyed_whatever_is_asked(tmp_path: Path) -> None:
     assert {len(feeds["x"]) for feeds in data.read()} == {1}
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
+def test_arrays_that_do_not_fit_are_refused(one_input: Model, tmp_path: Path) -> None:
+    cases: tuple[tuple[dict[str, np.ndarray], str], ...] = (
         ({"arr_0": np.zeros((2, 16), np.float32), "arr_2": np.zeros((2, 16), np.float32)}, "arr_1 is missing"),
         ({"first": np.zeros((2, 16), np.float32)}, "'first' is no batch of an input"),
         ({"arr_0": np.zeros((2, 15), np.float32)}, r"shape \(2, 15\), input 'x' takes \('batch', 16\)"),
         ({"arr_0": np.zeros((2, 16), np.float64) + 1e-9}, "is float64, input 'x' takes float32"),
         ({"arr_0": np.zeros((2, 16), np.int64)}, "is int64, input 'x' takes float32"),
         ({}, "arr_0 is missing"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(
-    one_input: Model, tmp_path: Path, arrays: dict[str, np.ndarray], message: str
-) -> None:
-    np.savez(tmp_path / "data.npz", **arrays)
-
-    with pytest.raises(ConfigError, match=message):
-        open_data(tmp_path / "data.npz", one_input, batch=4, samples=8)
+    )
+    for arrays, message in cases:
+        np.savez(tmp_path / "data.npz", **arrays)
+        with pytest.raises(ConfigError, match=message):
+            open_data(tmp_path / "data.npz", one_input, batch=4, samples=8)
     (tmp_path / "data.npz").write_bytes(b"not a zip")
     with pytest.raises(ConfigError, match=r"data\.npz: cannot be read: File is not a zip file"):
         open_data(tmp_path / "data.npz", one_input, batch=4, samples=8)

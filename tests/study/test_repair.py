@@ -20,7 +20,7 @@ from workbench.evaluation.overflow import overflow_of
 from workbench.inputs.experiment import read_experiment
 from workbench.space.reader import read_space
 from workbench.space.space import build, complete
-from workbench.study.limits import Limits
+from workbench.study.compared import Limits
 from workbench.study.repair import repair, write_repair
 from workbench.testing.encoder import Array
 from workbench.values.candidate import Precision

@@ -7,17 +7,16 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.load.servers import free_ports, program
 
 BUCKET, REGION = "artifacts", "us-east-1"
 
@@ -64,22 +63,24 @@ def team() -> Iterator[Team]:
 
 @contextlib.contextmanager
 def _mlflow(folder: Path, database: str, s3: str) -> Iterator[Team]:
-    port = free_port()
-    environment = _without_mlflow() | _s3_environment(s3) | {"MLFLOW_DISABLE_TELEMETRY": "true"}
-    environment |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", database]
+    (port,) = free_ports(1)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")} | {
+        **{"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": REGION},
+        **{"MLFLOW_S3_ENDPOINT_URL": s3, "MLFLOW_DISABLE_TELEMETRY": "true"},
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", database, "--host", "127.0.0.1"]
     command += ["--artifacts-destination", f"s3://{BUCKET}/mlflow", "--workers", "2", "--port", str(port)]
     # a worker imports MLflow before it answers its parent, which otherwise starts it anew after 5 s, again and again
     command += ["--uvicorn-opts", "--timeout-worker-healthcheck 300"]
-    with _running([*command, "--host", "127.0.0.1"], folder / "mlflow.log", environment) as process:
-        address = f"http://127.0.0.1:{port}"
-        wait_for(lambda: _answers(f"{address}/health"), (folder / "mlflow.log").read_text, timeout_s=400)
+    address, log = f"http://127.0.0.1:{port}", folder / "mlflow.log"
+    with program(command, f"{address}/health", log, env=environment, patience_s=400) as process:
         yield Team(address=address, s3=s3, process=process)
 
 
 @contextlib.contextmanager
 def _postgres(folder: Path) -> Iterator[str]:
-    tools, port = _postgres_tools(), free_port()
+    tools, (port,) = _postgres_tools(), free_ports(1)
     assert tools is not None
     data = folder / "postgres"
     data.mkdir()
@@ -105,35 +106,15 @@ def _postgres(folder: Path) -> Iterator[str]:
 def _object_store(folder: Path) -> Iterator[str]:
     import boto3
 
-    port = free_port()
-    code = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
-    with _running([sys.executable, "-c", code], folder / "s3.log", dict(os.environ)):
-        address = f"http://127.0.0.1:{port}"
-        wait_for(lambda: _answers(f"{address}/moto-api/"), (folder / "s3.log").read_text)
+    (port,) = free_ports(1)
+    address, code = (
+        f"http://127.0.0.1:{port}",
+        f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])",
+    )
+    with program([sys.executable, "-c", code], f"{address}/moto-api/", folder / "s3.log"):
         keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
         boto3.client("s3", endpoint_url=address, region_name=REGION, **keys).create_bucket(Bucket=BUCKET)
         yield address
-
-
-@contextlib.contextmanager
-def _running(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("w") as stream:
-        process = subprocess.Popen(command, env=environment, stdout=stream, stderr=stream, start_new_session=True)
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _s3_environment(address: str) -> dict[str, str]:
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": REGION}
-    return keys | {"MLFLOW_S3_ENDPOINT_URL": address}
-
-
-def _without_mlflow() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
 
 
 def _postgres_tools() -> Path | None:
@@ -141,25 +122,3 @@ def _postgres_tools() -> Path | None:
         return Path(found).parent
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     return debian[-1].parent if debian else None
-
-
-def _answers(address: str) -> bool:
-    with urllib.request.urlopen(address, timeout=20) as answer:
-        return bool(answer.status == 200)
-
-
-def wait_for(ready: Callable[[], object], said: Callable[[], str] = str, timeout_s: float = 240) -> None:
-    """Until a program that is starting is ready; `said` tells, where it is not in time, how it is."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            if ready():
-                return
-        time.sleep(0.2)  # between questions to a program that is starting
-    pytest.fail(f"not ready after {timeout_s} s: {said()[-2000:]}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -38,32 +38,23 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
+def test_a_server_that_refuses_is_named_once_and_the_sweep_goes_on(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    for code, said in (
         (500, "it answered 500"),
         (503, "it answered 503"),
         (401, "it refused the credentials (401; MLFLOW_TRACKING_USERNAME and _PASSWORD, or _TOKEN)"),
         (403, "it does not permit this to your user (403)"),
-    ],
-)
-def test_a_server_that_refuses_is_named_once_and_the_sweep_goes_on(
-    server: str,
-    code: int,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
-    monkeypatch.setattr(_Answer, "code", code)  # what the test's own server answers
-
-    first, later = swept(tmp_path)
-
-    assert len(caplog.records) == 1
-    assert f"{server} failed: {said}" in caplog.text
-    assert f"{server} failed: {said}" in first
-    assert later == f"to log it later: workbench log experiments/loans.yaml --workspace {tmp_path}"
+    ):
+        caplog.clear()
+        monkeypatch.setattr(_Answer, "code", code)  # what the test's own server answers
+        first, later = swept(tmp_path / str(code))
+        assert len(caplog.records) == 1
+        assert f"{server} failed: {said}" in caplog.text
+        assert f"{server} failed: {said}" in first
+        assert later == f"to log it later: workbench log experiments/loans.yaml --workspace {tmp_path / str(code)}"
 
 
 def test_pauses_grow_to_ten_minutes(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

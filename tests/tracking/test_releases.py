@@ -28,7 +28,7 @@ for _ in range(LINES):
 
 def test_a_line_says_who_when_what_and_what_stood_before() -> None:
     log = log_of(WHOLE)
-    first, second = (line.content or {} for line in log.lines[:2])
+    first, second = log.lines[:2]
 
     assert log.problems == ()
     assert [first["number"], second["number"]] == [1, 2]

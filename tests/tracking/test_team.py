@@ -105,13 +105,10 @@ def test_an_experiment_with_runs_of_somebody_elses_is_left_alone(server: Team, t
     assert len(runs(tmp_path, "", name)) == 1
 
 
-@pytest.mark.parametrize("address", ["sqlite:///x.db", "./mlruns", "databricks", "ftp://x"])
-def test_an_address_that_is_no_servers_is_refused(address: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"MLFLOW_TRACKING_URI: .* is no address of an MLflow server"):
-        place_of(tmp_path, {"MLFLOW_TRACKING_URI": address})
-
-
-def test_a_registry_without_a_server_for_its_bundles_is_refused(tmp_path: Path) -> None:
+def test_an_address_that_is_no_servers_and_a_registry_without_a_server_are_refused(tmp_path: Path) -> None:
+    for address in ("sqlite:///x.db", "./mlruns", "databricks", "ftp://x"):
+        with pytest.raises(ConfigError, match=r"MLFLOW_TRACKING_URI: .* is no address of an MLflow server"):
+            place_of(tmp_path, {"MLFLOW_TRACKING_URI": address})
     with pytest.raises(ConfigError, match="point to bundles on this machine"):
         place_of(tmp_path, {"MLFLOW_REGISTRY_URI": "http://models:5000"})
 

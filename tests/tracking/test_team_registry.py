@@ -25,7 +25,7 @@ def registered(workspace: Path, name: str, letter: str) -> Version:
 def said(versions: Versions) -> list[dict[str, Any]]:
     log = versions.releases()
     assert log.problems == ()
-    return [line.release for line in log.lines]
+    return [line["release"] for line in log.lines]
 
 
 def test_what_one_machine_promotes_another_rolls_back_with_the_bundle_from_the_server(

@@ -188,7 +188,7 @@ def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
 
         assert stands == (old if writes < most - 2 else new), f"after {writes} writes"
         assert log.problems == ()
-        said = log.lines[-1].release
+        said = log.lines[-1]["release"]
         assert said["champion_after"] == stands[CHAMPION], "the log's last line is not what stands"
         assert said["act"] == ("promotion" if stands == old else "recovery")
 
@@ -199,7 +199,7 @@ def test_an_alias_that_somebody_moved_by_hand_stands_and_is_in_the_log(versions:
 
     with open_versions(workspace, NAME) as again:
         assert aliases(again)[CHAMPION] == 3
-        assert again.releases().lines[-1].release["reason"].startswith("found so")
+        assert again.releases().lines[-1]["release"]["reason"].startswith("found so")
 
 
 def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: Versions, workspace: Path) -> None:
@@ -236,7 +236,7 @@ def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, wo
     roll_back(versions)
 
     log = versions.releases()
-    said = [line.release for line in log.lines]
+    said = [line["release"] for line in log.lines]
 
     assert log.problems == ()
     assert [(s["act"], s["version"], s["champion_before"], s["champion_after"]) for s in said] == [
@@ -266,7 +266,7 @@ def test_the_file_of_an_earlier_workbench_is_the_beginning_of_the_log(versions: 
         log = opened.releases()
 
     assert log.problems == ()
-    assert [line.number for line in log.lines] == [1, 2]
+    assert [line["number"] for line in log.lines] == [1, 2]
     file.write_text(f"{text}x\n", encoding="utf-8")
     with open_versions(workspace, NAME) as opened:
         assert opened.releases().problems
@@ -293,17 +293,14 @@ def test_a_kill_while_registering_leaves_no_version_and_the_next_try_makes_one(
     assert len(list((workspace / "mlruns" / "artifacts").iterdir())) == 1
 
 
-def test_a_registry_that_is_being_changed_is_waited_for(
+def test_a_registry_that_is_not_there_is_said_and_one_that_is_being_changed_waited_for(
     versions: Versions, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(ConfigError, match="nothing was registered here"):
+        open_versions(workspace / "elsewhere", NAME, create=False).__enter__()
     monkeypatch.setattr("workbench.tracking.versions.LOCK_WAIT_S", 0.2)
     with versions.writing(), pytest.raises(ToolchainError, match="another command has been changing the registry"):
         registered(versions, workspace, "a")
-
-
-def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing was registered here"), open_versions(tmp_path, NAME, create=False):
-        pass
 
 
 def test_a_verdict_is_kept_whole_beside_the_bundle(versions: Versions, workspace: Path) -> None:

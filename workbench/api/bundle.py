@@ -1,4 +1,5 @@
-"""A bundle: written from a sweep, and opened to answer texts and arrays in this very process, without a service."""
+"""A bundle: written from a sweep; made a version in the registry, which keeps it as whole as it is; and opened to
+answer texts and arrays in this very process, without a service."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.api.opening import journal_of, named_candidate, opened, recommended_of, summary_of
-from workbench.api.registered import register as add_version
 from workbench.bundle.fingerprint import Policy
 from workbench.bundle.golden import preprocessor_of
 from workbench.bundle.opened import Bundle, read_bundle
+from workbench.bundle.readme import description, provenance
 from workbench.bundle.signing import SecretKey, only_key, trusted_keys_of
-from workbench.bundle.verify import VerifyReport, check_bundle, replay_apart, verify_bundle
+from workbench.bundle.verify import VerifyReport, check_bundle, check_files, replay_apart, verify_bundle
 from workbench.bundle.write import check_free
 from workbench.inputs.experiment import Experiment
 from workbench.serve.refusals import Refusal
@@ -39,7 +40,9 @@ from workbench.serve.worker import open_proved
 from workbench.shipping.deployment import DeploymentSettings
 from workbench.shipping.handover import bundle_contents, hand_over
 from workbench.targets.base import Array, Session
-from workbench.tracking.versions import Version
+from workbench.tracking.champion import open_versions
+from workbench.tracking.releases import Act
+from workbench.tracking.versions import Version, Versions
 from workbench.values.candidate import Candidate
 from workbench.values.errors import BundleError, ConfigError, MeasureError
 from workbench.values.preprocess import collate
@@ -96,8 +99,67 @@ def export(
         contents = bundle_contents(question, chosen, bench, journal)
     hand_over(folder, contents, allow_emulated=allow_emulated, secret=secret, settings=settings)
     report = verify_bundle(folder, trusted=None if secret is None else only_key(secret.public))
-    version = add_version(folder, question.workspace) if register else None
+    version = register_bundle(folder, question.workspace) if register else None
     return Exported(directory=folder, candidate=chosen, report=report, version=version)
+
+
+def register_bundle(bundle: Path, workspace: Path) -> Version:
+    """The version of a bundle in the workspace's registry, made when it is new; repeating it changes nothing.
+
+    Raises:
+        BundleError: no bundle, or damaged.
+        ToolchainError: the store cannot be written.
+    """
+    opened = read_bundle(bundle)
+    check_files(opened)
+    with versions_of(workspace, opened) as versions:
+        return version_of(versions, opened, act="export")
+
+
+def version_of(versions: Versions, bundle: Bundle, act: Act = "registration") -> Version:
+    """The bundle's version, whose kept copy is as whole as the bundle: production may be served from it.
+
+    Raises:
+        BundleError: the copy that the registry keeps is damaged.
+    """
+    version = versions.register(
+        bundle.directory,
+        manifest_sha256=bundle.manifest_sha256,
+        candidate_id=bundle.manifest.candidate_id,
+        tags=provenance(bundle),
+        description=description(bundle),
+        act=act,
+    )
+    kept = kept_bundle(versions, version)
+    try:
+        check_files(kept)
+    except BundleError as error:
+        raise BundleError(
+            f"the copy that the registry keeps of version {version.number} is damaged: {error} To have it copied anew, "
+            f"remove {kept.directory} and run this again."
+        ) from error
+    return version
+
+
+def kept_bundle(versions: Versions, version: Version) -> Bundle:
+    """What the registry keeps of a version, and that it is the bundle which was registered.
+
+    Raises:
+        BundleError: it is no bundle any more, or another.
+        ToolchainError: it is gone.
+    """
+    folder = versions.bundle(version)
+    kept = read_bundle(folder)
+    if kept.manifest_sha256 != version.manifest_sha256:
+        raise BundleError(
+            f"version {version.number} of {version.name!r} is not what was registered: manifest.json in {folder} has "
+            f"sha256 {kept.manifest_sha256}, the registry says {version.manifest_sha256}. Restore that folder."
+        )
+    return kept
+
+
+def versions_of(workspace: Path, bundle: Bundle) -> contextlib.AbstractContextManager[Versions]:
+    return open_versions(workspace, bundle.manifest.name, about=bundle.manifest.about)
 
 
 def load_bundle(

@@ -1,30 +1,33 @@
-"""What is opened for a question: store, bench, the last sweep, one of its candidates, its summary.
-
-Imports stand inside the functions: `workbench --help` and commands that need none of it must not wait for it.
-"""
+"""What is opened for a question: bench, the last sweep, one of its candidates, its summary."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.run_notes import read_last_run, read_neighbours
+from workbench.evaluation.store import open_store
+from workbench.evaluation.sweep_folders import current_journal
+from workbench.inputs import experiment as experiments
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics.outcomes import load_outcomes, per_sample
+from workbench.report import Summary, summarize
+from workbench.report.advice import advise
+from workbench.report.alike import OutcomesOf
+from workbench.search.first_look import first_int8
+from workbench.search.front import is_feasible
+from workbench.space.space import Forbidden, assignment_of, build
+from workbench.tracking import Tracker, open_tracker
+from workbench.values.candidate import Candidate
+from workbench.values.documents.json_reader import read_document
 from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.measurement import Split
 from workbench.values.system.scratch import scratch_folder
-
-if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.evaluation.bench import Bench
-    from workbench.evaluation.journal import Journal
-    from workbench.evaluation.store import Store
-    from workbench.inputs.experiment import Experiment
-    from workbench.report import Summary
-    from workbench.report.alike import OutcomesOf
-    from workbench.tracking import Tracker
-    from workbench.values.candidate import Candidate
-    from workbench.values.measurement import Split
 
 
 def read_experiment(experiment: Experiment | Path | str, workspace: Path | str | None = None) -> Experiment:
@@ -36,12 +39,9 @@ def read_experiment(experiment: Experiment | Path | str, workspace: Path | str |
     Raises:
         ConfigError: in this file, the dataset manifest, the search space, the data or the model.
     """
-    from workbench.inputs.experiment import Experiment
-    from workbench.inputs.experiment import read_experiment as read
-
     folder = None if workspace is None else Path(workspace)
     if not isinstance(experiment, Experiment):
-        return read(Path(experiment), folder)
+        return experiments.read_experiment(Path(experiment), folder)
     if folder is not None and folder.resolve() != experiment.workspace:
         raise ConfigError(
             f"{experiment.name} was read for the workspace {experiment.workspace}, not {folder}.",
@@ -49,28 +49,6 @@ def read_experiment(experiment: Experiment | Path | str, workspace: Path | str |
             hint="Name it where the experiment is read.",
         )
     return experiment
-
-
-@contextlib.contextmanager
-def open_store(workspace: Path, shared: str | None = None) -> Iterator[Store]:
-    """The store of a workspace.
-
-    Args:
-        shared: folder or URL of what several machines share; None for what the environment names, if anything.
-
-    Raises:
-        ConfigError: that is no place for a shared store, or its package is not installed.
-        ToolchainError: the workspace cannot be written.
-    """
-    from workbench.evaluation.shared_store import STORE_VARIABLE, SharedStore
-    from workbench.evaluation.store import Store
-
-    url = shared or os.environ.get(STORE_VARIABLE)
-    store = Store(workspace / ".workbench" / "store", shared=SharedStore(url) if url else None)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 @contextlib.contextmanager
@@ -87,10 +65,6 @@ def opened(
         scratch: let evaluations write into a folder that goes away, not into the journal of the sweep.
         report: told (candidate, stage) when a stage begins.
     """
-    from workbench.evaluation.bench import open_bench
-    from workbench.evaluation.journal import Journal
-    from workbench.evaluation.sweep_folders import current_journal
-
     question = read_experiment(experiment, workspace)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(question.workspace))
@@ -106,8 +80,6 @@ def journal_of(question: Experiment) -> Journal:
         ConfigError: there was none yet.
         ToolchainError: every evaluation of it is damaged.
     """
-    from workbench.evaluation.sweep_folders import current_journal
-
     journal = current_journal(question.workspace, question.name)
     if journal is None or not journal.evaluations():
         if journal is not None and (damage := journal.damage()):
@@ -122,9 +94,6 @@ def journal_of(question: Experiment) -> Journal:
 
 def tracked(question: Experiment, journal: Journal, *, later: bool = True) -> AbstractContextManager[Tracker]:
     """MLflow's view of a sweep, as `workbench.tracking.open_tracker` opens it."""
-    from workbench.search.front import is_feasible
-    from workbench.tracking import open_tracker
-
     return open_tracker(
         question.workspace,
         question.name,
@@ -179,9 +148,6 @@ def find_candidate(text: str, journal: Journal) -> Candidate:
 
 
 def _candidate_file(text: str) -> Candidate:
-    from workbench.values.candidate import Candidate
-    from workbench.values.documents.json_reader import read_document
-
     try:
         return read_document(Candidate, Path(text), "candidate")
     except ConfigError as error:
@@ -199,7 +165,6 @@ def named_candidate(text: str, question: Experiment) -> Candidate:
 
 def outcomes_of(journal: Journal) -> OutcomesOf:
     """What every sample came to, read where it is asked for."""
-    from workbench.inputs.metrics.outcomes import load_outcomes, per_sample
 
     def outcomes(candidate_id: str, split: Split) -> Any:
         path = journal.outcomes(candidate_id, split)
@@ -210,10 +175,6 @@ def outcomes_of(journal: Journal) -> OutcomesOf:
 
 def summary_of(question: Experiment, journal: Journal) -> Summary:
     """What a sweep found."""
-    from workbench.evaluation.run_notes import read_last_run, read_neighbours
-    from workbench.report import summarize
-    from workbench.search.first_look import first_int8
-
     return summarize(
         experiment_name=question.name,
         experiment_file=str(question.path),
@@ -233,9 +194,6 @@ def summary_of(question: Experiment, journal: Journal) -> Summary:
 
 def advice_of(question: Experiment, summary: Summary, journal: Journal) -> list[str]:
     """What its measurements say of the search space; quick."""
-    from workbench.report.advice import advise
-    from workbench.space.space import assignment_of
-
     pairs = ((e.candidate.id, assignment_of(question.space, e.candidate)) for e in summary.evaluations)
     chosen = {identity: assignment for identity, assignment in pairs if assignment is not None}
     offered = {p.name: p.choices for p in question.space.parameters if len(p.choices) > 1}
@@ -244,8 +202,6 @@ def advice_of(question: Experiment, summary: Summary, journal: Journal) -> list[
 
 def _presets(question: Experiment) -> dict[str, str]:
     """Candidate id → name, of the possible presets of its space."""
-    from workbench.space.space import Forbidden, build
-
     found = {}
     for preset in question.space.presets:
         with contextlib.suppress(Forbidden):

@@ -13,13 +13,14 @@ import psutil
 
 from workbench import __version__
 from workbench.api.bundle import export
-from workbench.api.opening import open_store, opened
+from workbench.api.opening import opened
 from workbench.api.sweep import sweep
 from workbench.bundle.pipeline import PipelineManifest, read_pipeline_bundle, write_pipeline_bundle
 from workbench.bundle.signing import SecretKey, only_key
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.pipeline_pass import requests_of, run_pipeline
 from workbench.evaluation.stage_data import FloatPipeline, float_pipeline
+from workbench.evaluation.store import open_store
 from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.pipeline import Pipeline

@@ -51,8 +51,8 @@ def report(
     command: str = "",
     workspace: Path | str | None = None,
     now: datetime | None = None,
-) -> list[Path]:
-    """Write a report, and return its files, itself first. Documents that are not given are said to be not measured.
+) -> None:
+    """Write a report. Documents that are not given are said to be not measured.
 
     Args:
         subject: an experiment file that was swept, or a folder of a bundle.
@@ -93,7 +93,6 @@ def report(
         command=command,
     )
     write_report(written_report(material, language, form), Path(to), created=made)
-    return [Path(to)]
 
 
 def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str) -> Material:

@@ -4,6 +4,7 @@ device."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,10 @@ from workbench.graph.read import read_model
 from workbench.inputs.dataset import check_inputs, read_manifest
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.observe import Feeds
-from workbench.study.compared import Comparison, DeviceFindings
+from workbench.study.compared import Comparison, DeviceFindings, Limits
 from workbench.study.comparison import Side, engine_of, side_of
 from workbench.study.comparison import compare as compare_sides
-from workbench.study.device_side import DeviceSide, looker, prefixes
-from workbench.study.first_bad import first_bad
-from workbench.study.limits import Limits
+from workbench.study.device_side import DeviceSide, first_bad, looker, prefixes
 from workbench.study.meaning import DatasetScoring, scoring_of
 from workbench.study.model_data import RANDOM_LENGTH, open_data, opened_for, random_data
 from workbench.targets import REFERENCE
@@ -105,7 +104,9 @@ def compare(
         first, device = sides[0], None
         try:
             if compiled:
-                looks, folder = looker(prefixes()[prefix]), _free_folder() if to is None else Path(to)
+                places = (Path(f"compare-om-{number}" if number > 1 else "compare-om") for number in itertools.count(1))
+                looks = looker(prefixes()[prefix])
+                folder = next(place for place in places if not place.exists()) if to is None else Path(to)
                 if Path(source).is_dir() and looks.is_recording(Path(source)):
                     real = True
                     recording, about = looks.read(Path(source), read_model(first.path)), "what the device was fed"
@@ -139,12 +140,6 @@ def compare(
             first_bad=first_bad(found, first, device, looks, folder / "first-bad"),
         )
         return replace(found, device=findings)
-
-
-def _free_folder() -> Path:
-    """The first of compare-om, compare-om-2, compare-om-3 … that does not exist."""
-    names = ("compare-om", *(f"compare-om-{number}" for number in range(2, 1 << 20)))
-    return next(folder for name in names if not (folder := Path(name)).exists())
 
 
 def _compiled(source: str, question: Experiment | None, bench: Bench | None) -> tuple[Path, Artifact | None]:

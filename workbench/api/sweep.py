@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from workbench.api.opening import journal_of, open_store, opened, read_experiment, summary_of, tracked
+from workbench.api.opening import journal_of, opened, read_experiment, summary_of, tracked
 from workbench.api.result import SweepResult
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.record import calibration_line, observed_statistics
 from workbench.evaluation.run_notes import LastRun, Neighbour, read_last_run, write_last_run, write_neighbours
+from workbench.evaluation.store import open_store
 from workbench.evaluation.sweep_folders import exclusive, open_journal
 from workbench.inputs.experiment import Experiment
 from workbench.report import Summary

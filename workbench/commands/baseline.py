@@ -1,7 +1,4 @@
-"""`workbench baseline record`: another platform's figures and answers, from its server into a file.
-
-`cli` registers the group; heavy libraries are imported inside the command.
-"""
+"""`workbench baseline record`: another platform's figures and answers, from its server into a file."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from workbench.commands.loading import (
     open_server,
     run_loads,
 )
-from workbench.commands.options import ApiKeyEnv, AsJson, arranged, one_of, spelled_out
+from workbench.commands.options import ApiKeyEnv, AsJson, arranged, existing_file, one_of
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import INTERRUPTED
@@ -53,7 +50,6 @@ class Recorded(Asking):
 
 @baseline.command()
 @arranged
-@spelled_out
 def record(
     url: Annotated[str, typer.Argument(help="http://HOST:PORT of its server")],
     to: Annotated[Path, typer.Option(dir_okay=False, help="baseline file (YAML); answers go beside it, .npz")],
@@ -68,9 +64,7 @@ def record(
     split: Annotated[str, typer.Option(help="of the experiment, whose samples are answered")] = "holdout",
     name: Annotated[str, typer.Option(help="of the platform; default: what its server calls itself")] = "",
     about: Annotated[str, typer.Option(help="what should be known of it, such as card, driver and precision")] = "",
-    limits_of: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="baseline file whose limits to take over")
-    ] = None,
+    limits_of: Annotated[Path | None, existing_file("baseline file whose limits to take over")] = None,
     api_key_env: ApiKeyEnv = "WORKBENCH_API_KEY",
     timeout: Annotated[str, typer.Option(help="for one answer")] = "30s",
     seed: Annotated[int, typer.Option(min=0, help="of the order of texts")] = 0,
@@ -101,7 +95,7 @@ def record(
         results = [result for _, result in loads]
         if any(result.interrupted for result in results):
             raise SystemExit(INTERRUPTED)
-        served = loads[0][0].served
+        served = loads[0][0][2]
         kept = None
         if answers:
             kept = _answers(how, served, results[0], to.with_suffix(".npz"), answered, answers)

@@ -1,7 +1,4 @@
-"""`workbench plan-capacity`: how many cards, servers and watts a demand takes, for each candidate worth shipping.
-
-`cli` registers it; heavy libraries are imported inside the command.
-"""
+"""`workbench plan-capacity`: how many cards, servers and watts a demand takes, for each candidate worth shipping."""
 
 from __future__ import annotations
 

@@ -16,15 +16,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from workbench import __version__
-from workbench.commands import llm, prepare, release, search, ship, signing, study
+from workbench.commands import llm, prepare, release, search, ship, study
+from workbench.commands.around import cache, cluster, emulator
 from workbench.commands.baseline import baseline
-from workbench.commands.cache import cache, cluster
 from workbench.commands.capacity import plan_capacity
 from workbench.commands.console import note, out
-from workbench.commands.emulator import emulator
 from workbench.commands.load import load
 from workbench.commands.options import arranged
-from workbench.commands.serve import api_key, serve
+from workbench.commands.serve import api_key, keygen, serve, sign
 from workbench.values.documents.canonical import DecodeError
 from workbench.values.errors import ClusterLostError, WorkbenchError
 from workbench.values.exit_codes import ended_by_signals, exit_code_of
@@ -35,7 +34,7 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
     "Search": (search.sweep, search.plan, search.show, search.evaluate, search.ui, search.log),
     "Ship": (
         *(ship.export, ship.verify, ship.agreement, serve, api_key, load, plan_capacity, ship.report),
-        *(release.promote, release.rollback, release.releases, signing.sign, signing.keygen),
+        *(release.promote, release.rollback, release.releases, sign, keygen),
     ),
     "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile, study.repair, study.tune),
     "Language models": (llm.calibrate_llm, llm.evaluate_llm, llm.export_llm),

@@ -1,4 +1,4 @@
-"""Commands about language models; heavy libraries are imported inside the command."""
+"""Commands about language models."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from workbench.commands.console import print_json, say, tell
-from workbench.commands.options import AsJson
-from workbench.commands.signing import SigningKey
+from workbench.commands.options import AsJson, SigningKey
 from workbench.values.documents.canonical import encode
 from workbench.values.system.files import check_apart
 

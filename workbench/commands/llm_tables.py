@@ -62,7 +62,9 @@ def _text_rows(found: LlmEvaluation) -> list[list[str]]:
         assert text is not None  # all of them have it where there are windows
         beside = ["", "", ""]
         if each is not found.model:
-            beside = [_interval(text.ratio, 5), _margin(text.kl), f"{text.top1.value:.1%}"]
+            kl = text.kl
+            margin = max(kl.high - kl.value, kl.value - kl.low)  # the wider side of the interval
+            beside = [_interval(text.ratio, 5), f"{kl.value:.3g} ± {margin:.2g}", f"{text.top1.value:.1%}"]
         value = text.perplexity.value
         rows.append([each.name, f"{value:.2f}" if value < 1e5 else f"{value:.3g}", *beside, alike.get(each.name, "")])
     return rows
@@ -147,12 +149,6 @@ def _interval(estimate: Estimate | None, digits: int, *, signed: bool = False) -
     sign = "+" if signed else ""
     low, value, high = (f"{x:{sign}.{digits}g}" for x in (estimate.low, estimate.value, estimate.high))
     return value if low == high else f"{value} [{low}, {high}]"
-
-
-def _margin(estimate: Estimate) -> str:
-    """'0.0210 ± 0.0013', the wider side of the interval."""
-    half = max(estimate.high - estimate.value, estimate.value - estimate.low)
-    return f"{estimate.value:.3g} ± {half:.2g}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> None:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.commands.console import print_json, say, tell
-from workbench.commands.loading import OPENAI, Asking, Question, Server, facts_of, metrics_of, open_server, run_loads
-from workbench.commands.options import ApiKeyEnv, AsJson, command_line, spelled_out
+from workbench.commands.loading import OPENAI, Asking, Server, facts_of, metrics_of, open_server, run_loads
+from workbench.commands.options import ApiKeyEnv, AsJson, command_line, existing_file
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.files import write_json_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.commands.loading import Question
     from workbench.load import LoadResult
     from workbench.shipping.acceptance.baseline import Baseline, LoadFigures
     from workbench.shipping.acceptance.verdict import Verdict
@@ -90,10 +91,9 @@ class Loading(Asking):
             tell("the server refuses stream_options, so usage is not asked for", style="yellow")
         wire = "openai/chat" if endpoint == "chat" else "openai/completions"
         plan = {"path": path, "wire": wire, "model": model, "limits": limits, "metrics": metrics_of(self)}
-        return Question(requests=requests, plan=plan)
+        return requests, plan, None
 
 
-@spelled_out
 def load(
     target: Annotated[
         str,
@@ -104,12 +104,7 @@ def load(
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="open loop: Poisson arrivals per second")] = None,
     trace: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="open loop: file of arrival times in seconds, one a line; the first counts as 0",
-        ),
+        Path | None, existing_file("open loop: file of arrival times in seconds, one a line; the first counts as 0")
     ] = None,
     duration: Annotated[str, typer.Option(help="what counts, such as 30s or 10m")] = "30s",
     warmup: Annotated[
@@ -125,15 +120,9 @@ def load(
     *,
     how: Loading,
     baseline: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="another platform's figures to judge by; exit code 1 when failed"
-        ),
+        Path | None, existing_file("another platform's figures to judge by; exit code 1 when failed")
     ] = None,
-    agreement: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="of `workbench agreement --to`; default: the bundle's own"),
-    ] = None,
+    agreement: Annotated[Path | None, existing_file("of `workbench agreement --to`; default: the bundle's own")] = None,
     float_bundle: Annotated[
         Path | None,
         typer.Option("--float", exists=True, file_okay=False, help="bundle of the float model, for what INT8 promises"),

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import typer
 
 from workbench.commands.console import say, tell
-from workbench.commands.options import pairs
+from workbench.commands.options import existing_file, pairs
 from workbench.values.documents.yaml_reader import is_pipeline
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.system.files import write_json_atomically
@@ -36,6 +36,9 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.values.model import Model
     from workbench.values.preprocess import Text
     from workbench.values.service import ServiceLoad
+
+    Question = tuple[Sequence[str | Request], Mapping[str, Any], ServedModel | None]
+    """Requests, the fields of their LoadPlan that depend on them, and the server's model, if it speaks kserve-v2."""
 
 PREDICT, KSERVE, OPENAI = "predict", "kserve-v2", "openai"
 _TRITON_METRICS = 8002
@@ -76,10 +79,7 @@ class Asking:
     data: Annotated[
         Path | None, typer.Option(exists=True, help="texts to send: .txt, .jsonl, .csv, or a dataset manifest (.yaml)")
     ] = None
-    experiment: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="send the texts of its validation split"),
-    ] = None
+    experiment: Annotated[Path | None, existing_file("send the texts of its validation split")] = None
     protocol: Protocol = PREDICT
     model: Annotated[str, typer.Option(help=f"of a {KSERVE} or {OPENAI} server; default: the only one")] = ""
     model_version: Annotated[str, typer.Option(help="of that model; default: the server's choice")] = ""
@@ -139,24 +139,10 @@ class Asking:
         return None
 
     def question(self, server: Server, common: Mapping[str, Any]) -> Question:
-        """The requests; `common` are the fields of LoadPlan that all loads share."""
+        """What is sent; `common` are the fields of LoadPlan that all loads share."""
         if self.protocol == KSERVE:
             return _of_another_platform(server, self)
-        return Question(requests=_bodies(server, self), plan={"metrics": metrics_of(self)})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is sent.
-
-    Attributes:
-        plan: fields of the LoadPlan that depend on it.
-        served: the server's model, where it speaks kserve-v2.
-    """
-
-    requests: Sequence[str | Request]
-    plan: Mapping[str, Any]
-    served: ServedModel | None = None
+        return _bodies(server, self), {"metrics": metrics_of(self)}, None
 
 
 @contextlib.contextmanager
@@ -184,30 +170,23 @@ def open_server(
         raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
     from workbench.bundle.opened import read_bundle
     from workbench.bundle.pipeline import is_pipeline_bundle
+    from workbench.load.server import DeviceReaders
+    from workbench.serve.workers import places_of
+    from workbench.targets import described
 
     bundle = None if is_pipeline_bundle(Path(target)) else read_bundle(Path(target))
     with scratch_folder("load") as folder:
         tell(f"starting the service of {target}")
         with running_service(Path(target), log=folder / "serve.log", more=options) as running:
-            devices = None if bundle is None else _readers_of(bundle)
+            artifact, devices = None if bundle is None else bundle.manifest.artifact, None
+            if artifact is not None and (read := described(artifact.target).read_device) is not None:
+                places = places_of(artifact.target, None)  # of the cards that the service uses
+                readers = {place.card: read(place.device, {**os.environ, **place.environment}) for place in places}
+                emulated = artifact.toolchain.emulated
+                devices = DeviceReaders(readers=readers, source="the vendor's tool", emulated=emulated)
             yield Server(
                 url=running.url, named=target, api_key=running.api_key, bundle=bundle, pid=running.pid, devices=devices
             )
-
-
-def _readers_of(bundle: Bundle) -> DeviceReaders | None:
-    """Of the cards of this machine that a service of the bundle uses; None where the host computes."""
-    from workbench.load.server import DeviceReaders
-    from workbench.serve.workers import places_of
-    from workbench.targets import described
-
-    artifact = bundle.manifest.artifact
-    read = described(artifact.target).read_device
-    if read is None:
-        return None
-    places = places_of(artifact.target, None)
-    readers = {place.card: read(place.device, {**os.environ, **place.environment}) for place in places}
-    return DeviceReaders(readers=readers, source="the vendor's tool", emulated=artifact.toolchain.emulated)
 
 
 def facts_of(server: Server) -> dict[str, Any]:
@@ -259,9 +238,9 @@ def run_loads(
                 raise
             tell(f"not loaded with {load}, as the baseline was: {error}", style="yellow")
             continue
-        asked = questions[length, batch]
+        requests, of_requests, _ = asked = questions[length, batch]
         allowed = tuple(how.host_allowed or ())
-        of = {**common, **asked.plan, "length": length, "batch": batch, "allowed_hosts": allowed}
+        of = {**common, **of_requests, "length": length, "batch": batch, "allowed_hosts": allowed}
         plan = LoadPlan(url=server.url, load=load, **of)
         tell(f"loading {plan.url}: {plan.load}, {plan.warmup_s:g} + {plan.duration_s:g} s")
         name = {"closed": f"closed-{load.concurrency}", "poisson": f"poisson-{load.rate_per_s or 0:g}"}.get(
@@ -272,7 +251,7 @@ def run_loads(
         times = None if to is None else to / f"times-{name}.npz"
         result = run_load(
             plan,
-            asked.requests,
+            requests,
             api_key=server.api_key,
             server_pid=server.pid,
             devices=server.devices,
@@ -315,7 +294,7 @@ def _of_another_platform(server: Server, how: Asking) -> Question:
     requests = requests_of(model, itertools.chain(first, samples))
     tell(f"asking {model}: {len(requests)} requests ready, {model.wire}")
     plan = {"path": f"{path_of(model.name, model.version)}/infer", "wire": model.wire, "model": model.name}
-    return Question(requests=requests, plan={**plan, "metrics": metrics_of(how, server.url)}, served=model)
+    return requests, {**plan, "metrics": metrics_of(how, server.url)}, model
 
 
 def _bodies(server: Server, how: Asking) -> Sequence[str | Request]:

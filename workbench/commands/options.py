@@ -39,31 +39,19 @@ Constants = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="everything that is known")]
 ApiKeyEnv = Annotated[str, typer.Option(help="environment variable with the server's API key")]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")]
+TrustedKeysFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trusted-keys",
+        help="file of public keys: the bundle must be signed by one of them; default: WORKBENCH_TRUSTED_KEYS",
+    ),
+]
+SigningKey = Annotated[Path | None, typer.Option("--sign", help="sign the bundle with this secret key (minisign's)")]
 
 
-def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
-    """The command for typer: a parameter that is a dataclass stands as the options that its fields are.
-
-    So options are declared once, with what is checked of them, for all commands that take them: fields that are
-    `Annotated`, and those of the service, which knows no typer.
-    """
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
-    options = {name: list(_options(kind)) for name, kind in groups.items()}
-    parameters: list[inspect.Parameter] = []
-    for one in inspect.signature(command).parameters.values():
-        single = one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY)
-        parameters += options.get(one.name, [single])
-
-    @functools.wraps(command)
-    def called(**given: Any) -> None:
-        for name, kind in groups.items():
-            given[name] = kind(**{option.name: given.pop(option.name) for option in options[name]})
-        command(**given)
-
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
-    called.__annotations__ = {}
-    return called
+def existing_file(help: str) -> Any:
+    """An option that names a file, which must be there."""
+    return typer.Option(exists=True, dir_okay=False, help=help)
 
 
 _PANELS: dict[str, str] = {
@@ -85,43 +73,53 @@ _FEW = 12
 def arranged(command: Callable[..., None]) -> Callable[..., None]:
     """The command for typer, its help in order: few options below the first heading, defaults in one style.
 
-    A help text that ends in "default: …" gives what typer shows of a default.
+    A parameter that is a dataclass stands as the options that its fields are, so that options are declared once, with
+    what is checked of them, for all commands that take them: fields that are `Annotated`, and those of the service,
+    which knows no typer. A help text that ends in "default: …" gives what typer shows of a default.
     """
     hints = get_type_hints(command, include_extras=True)
-    if hints:  # texts otherwise, of which typer would make options anew
-        command.__annotations__ = hints
-    if command.__doc__:
-        command.__doc__ = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.__doc__))
-    options: dict[str, Any] = {}
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    fields = {name: list(_options(kind)) for name, kind in groups.items()}
+    parameters: list[inspect.Parameter] = []
     for one in inspect.signature(command).parameters.values():
-        hint = hints.get(one.name, one.annotation)
-        info = next((x for x in getattr(hint, "__metadata__", ()) if isinstance(x, OptionInfo)), None)
+        single = one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        parameters += fields.get(one.name, [single])
+    options: dict[str, Any] = {}
+    for one in parameters:
+        info = next((x for x in getattr(one.annotation, "__metadata__", ()) if isinstance(x, OptionInfo)), None)
         if info is not None:
             options[one.name] = info
             text, found, default = (info.help or "").rpartition("default: ")
             if found:
                 info.help, info.show_default = text.rstrip("; "), default
-            if get_origin(inner := hint.__origin__) is types.UnionType:
+            if get_origin(inner := one.annotation.__origin__) is types.UnionType:
                 inner = next(kind for kind in get_args(inner) if kind is not type(None))
             if get_origin(inner) is list and info.metavar is None:
                 info.metavar = f"{get_args(inner)[0].__name__.lower()} …"
-    if len(options) > _FEW:
-        for panel, names in _PANELS.items():
-            for name in names.split():
-                of, _, plain = name.rpartition(".")
-                if plain in options and of in ("", command.__name__) and options[plain].rich_help_panel is None:
-                    options[plain].rich_help_panel = panel
-    return command
+    for panel, names in _PANELS.items() if len(options) > _FEW else ():
+        for name in names.split():
+            of, _, plain = name.rpartition(".")
+            if plain in options and of in ("", command.__name__) and options[plain].rich_help_panel is None:
+                options[plain].rich_help_panel = panel
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{option.name: given.pop(option.name) for option in fields[name]})
+        command(**given)
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    called.__annotations__ = {}
+    called.__doc__ = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.__doc__ or "")) or None
+    return called
 
 
 def _options(kind: Any) -> Iterable[inspect.Parameter]:
     plain = {name: Annotated[hint, typer.Option(flag, help=text)] for name, flag, hint, _, text in options_of(kind)}
     hints = plain or get_type_hints(kind, include_extras=True)
     for one in dataclasses.fields(kind):
-        if get_origin(hints.get(one.name)) is Annotated:
-            yield inspect.Parameter(
-                one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name]
-            )
+        if get_origin(hint := hints.get(one.name)) is Annotated:
+            yield inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hint)
 
 
 def command_line() -> str:

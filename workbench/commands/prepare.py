@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -12,12 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import out, print_json, say
-from workbench.commands.options import AsJson, Constants, pairs
+from workbench.commands.options import AsJson, Constants, existing_file, pairs
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
-
-if TYPE_CHECKING:  # a type only: it pulls onnx
-    from workbench.commands.init import Started
 
 
 def doctor(
@@ -108,21 +105,15 @@ def init(
     ] = None,
     cfg: Annotated[
         list[Path] | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="configuration of the target's quantizer (.cfg) to try as a candidate; repeat for several",
-        ),
+        existing_file("configuration of the target's quantizer (.cfg) to try as a candidate; repeat for several"),
     ] = None,
     loader_template: Annotated[
         Path | None, typer.Option(help="write a loader.py to be filled in for data of any other kind, and nothing else")
     ] = None,
 ) -> None:
     """Write a commented experiment, dataset manifest and search space for a model; overwrites nothing."""
-    from workbench.commands.init import Wishes, initialize
-
     if loader_template is not None:
-        from workbench.commands.init.template import write_template
+        from workbench.commands.init.files import write_template
         from workbench.graph.door import open_foreign
 
         write_template(open_foreign(model), loader_template)
@@ -139,20 +130,23 @@ def init(
         for key, value in {**given, "--constant": constant, "--output": output, "--cfg": cfg}.items():
             if value:
                 raise ConfigError("means nothing for a language model.", key=key, hint="Leave it out.")
-        _tell(initialize_language(model, data, to, name=name, targets=target or ()))
-        return
-    wishes = Wishes(
-        tokenizer=tokenizer,
-        labels=labels,
-        constants=pairs(constant or (), "--constant"),
-        outputs=pairs(output or (), "--output"),
-        metric=metric,
-        cfg=tuple(cfg or ()),
-    )
-    _tell(initialize(model, data, to, name=name, targets=target or (), wishes=wishes))
+        started = initialize_language(model, data, to, name=name, targets=target or ())
+    else:
+        from workbench.commands.init.files import initialize
 
-
-def _tell(started: Started) -> None:
+        started = initialize(
+            model,
+            data,
+            to,
+            name=name,
+            targets=target or (),
+            tokenizer=tokenizer,
+            labels=labels,
+            constants=pairs(constant or (), "--constant"),
+            outputs=pairs(output or (), "--output"),
+            metric=metric,
+            cfg=tuple(cfg or ()),
+        )
     written = [f"wrote {file}" for file in started.files]
     say("\n".join([*started.notes, *written, "next:", *(f"  {command}" for command in started.commands)]))
 

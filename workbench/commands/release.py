@@ -1,21 +1,20 @@
 """`workbench promote`, `rollback` and `releases`: which bundle is in production, and the log of how it came to be.
 
-`cli` registers the commands; heavy libraries are imported inside them. The gate itself is
-`workbench.shipping.promotion`, the registry `workbench.tracking.versions`.
+The gate itself is `workbench.shipping.promotion`, the registry `workbench.tracking.versions`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.commands.console import print_json, say, tell
-from workbench.commands.options import AsJson, one_of, share, tell_damage_of_last
-from workbench.commands.signing import TrustedKeysFile
+from workbench.commands.options import AsJson, TrustedKeysFile, one_of, share, tell_damage_of_last
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
 from workbench.values.exit_codes import FAILED
 
@@ -73,7 +72,7 @@ def promote(
     wrong (--zone), and where the interval reaches beyond the limit the check passes as "not proven".
     Nothing moves when a check failed. What was champion stays at hand as `previous`: see `workbench rollback`.
     """
-    from workbench.api.registered import kept_bundle, version_of, versions_of
+    from workbench.api.bundle import kept_bundle, version_of, versions_of
     from workbench.bundle.fingerprint import Policy
     from workbench.bundle.opened import read_bundle
     from workbench.bundle.signing import trusted_keys_of
@@ -158,7 +157,7 @@ def rollback(
 
     Nothing moves otherwise. A bundle that is served already has to be started anew.
     """
-    from workbench.api.registered import kept_bundle
+    from workbench.api.bundle import kept_bundle
     from workbench.bundle.signing import trusted_keys_of
     from workbench.bundle.verify import verify_bundle
     from workbench.tracking.champion import open_versions, restorable
@@ -187,7 +186,7 @@ def rollback(
 
 def _current(against: str, champion: Version | None, versions: Versions, new: Bundle) -> Path | None:
     """The folder of what is to be replaced; None for nothing."""
-    from workbench.api.registered import kept_bundle
+    from workbench.api.bundle import kept_bundle
     from workbench.bundle.opened import read_bundle
 
     def refused(rule: str, hint: str | None = "Compare with what would be replaced: --against champion") -> ConfigError:
@@ -267,9 +266,6 @@ def aliases(moved: Moved) -> dict[str, int | None]:
     return {name: None if version is None else version.number for name, version in found.items()}
 
 
-_SHORT = 12
-
-
 def releases(
     name: Annotated[str, typer.Argument(help="name of the experiment whose releases are meant")],
     workspace: Annotated[Path, typer.Option(help="folder of mlruns/")] = Path(),
@@ -284,7 +280,6 @@ def releases(
     there was changed, not even by someone who can write to log and registry.
     """
     from workbench.tracking.champion import open_versions
-    from workbench.tracking.releases import shown
 
     with open_versions(workspace, name, create=False, finish=False) as versions:
         log, file = versions.releases(), versions.log_name
@@ -293,30 +288,28 @@ def releases(
         wanted = contains.strip().lower()
         if len(wanted) != 64 or not all(character in "0123456789abcdef" for character in wanted):
             raise ConfigError(f"{contains!r} is no sha256.", key="--contains", hint="Write its 64 hexadecimal digits.")
-        if all(line.sha256 != wanted for line in log.lines):
+        if all(line["sha256"] != wanted for line in log.lines):
             problems.append(f"no line has sha256 {wanted}: it was changed or removed")
     if as_json:
         body = {"version": 1, "name": name, "file": file, "whole": not problems, "problems": problems}
-        print_json({**body, "lines": shown(log.lines)})
+        print_json({**body, "lines": log.lines})
     else:
-        if log.lines:
-            say("\n".join(_rows(shown(log.lines))))
-        end = f"sha256 of the last line: {log.lines[-1].sha256}" if log.lines else f"{name}: nothing was released yet"
-        say(end)
+        end = [f"sha256 of the last line: {line['sha256']}" for line in log.lines[-1:]]
+        say("\n".join([*_rows(log.lines), *end] if end else [f"{name}: nothing was released yet"]))
         for problem in problems:
             tell(f"DAMAGED  {file}: {problem}", style="bold red")
     if problems:
         raise SystemExit(FAILED)
 
 
-def _rows(lines: list[dict[str, Any]]) -> list[str]:
+def _rows(lines: Sequence[dict[str, Any]]) -> list[str]:
     """One line each, in columns; no column is ever cut, so a narrow terminal folds the lines."""
     rows = [["line", "when (UTC)", "what", "version", "champion", "manifest", "who", "verdict"]]
     for line in lines:
-        said = line.get("release", {})
+        said = line["release"]
         before, after = _number(said.get("champion_before")), _number(said.get("champion_after"))
         row = [line.get("number"), str(line.get("at") or "")[:19], said.get("act"), _number(said.get("version"))]
-        row += [f"{before} -> {after}" if before != after else after, str(said.get("manifest_sha256") or "")[:_SHORT]]
+        row += [f"{before} -> {after}" if before != after else after, str(said.get("manifest_sha256") or "")[:12]]
         row += [line.get("by"), " ".join(filter(None, (said.get("verdict"), said.get("reason"))))]
         rows.append([_plain(cell) for cell in row])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.api.opening import advice_of, find_candidate, journal_of, named_candidate, opened, summary_of
 from workbench.commands.console import out, print_json, say, tell
 from workbench.commands.options import (
     AsJson,
@@ -165,6 +164,7 @@ def plan(
         _refuse_for_pipelines(experiment, {"--trials": trials, "--json": as_json or None})
         pipeline.plan(experiment, workspace)
         return
+    from workbench.api.opening import opened
     from workbench.api.sweep import plan_lines
     from workbench.search.executors.worker_pool import cards_of
     from workbench.search.plan import make_plan
@@ -196,6 +196,7 @@ def show(
         _refuse_for_pipelines(experiment, {"--candidate": candidate, "--html": html})
         pipeline.show(experiment, workspace, as_json=as_json)
         return
+    from workbench.api.opening import advice_of, find_candidate, journal_of, summary_of
     from workbench.graph.structure import layers_inside
     from workbench.inputs.experiment import read_experiment
     from workbench.report import detail, to_json
@@ -232,6 +233,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate one candidate again, in full and with fresh timing; the sweep's own results stay as they are."""
+    from workbench.api.opening import named_candidate, opened
     from workbench.commands.progress import outcome_words
     from workbench.search.executors.child import ChildProcess
     from workbench.search.pipeline import failed_evaluation

@@ -1,4 +1,4 @@
-"""`workbench serve`: a bundle behind HTTP."""
+"""`workbench serve`: a bundle behind HTTP; the keys of those who may ask it, and of those who sign it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from workbench.commands.options import spelled_out
+from workbench.commands.console import say
 from workbench.serve.settings import Limits, ServeSettings
 
 
-@spelled_out
 def serve(
     bundle: Annotated[Path, typer.Argument(help="folder that `workbench export` wrote")],
     settings: ServeSettings,
@@ -39,3 +38,38 @@ def api_key(
     secret, line = drawn_key(name)
     typer.echo(line)
     typer.echo(f"X-API-Key: {secret}", err=True)
+
+
+def keygen(
+    secret: Annotated[Path, typer.Argument(help="file to write the secret key to")],
+    public: Annotated[Path | None, typer.Option(help="file of the public key; default: beside it, .pub")] = None,
+) -> None:
+    """Make a pair of keys to sign bundles with, in minisign's formats; `minisign -G -W` does the same.
+
+    Whoever reads the secret key can sign. One with a password is minisign's to make and to sign with.
+    """
+    from workbench.bundle.signing import make_keys
+
+    public_file = public if public is not None else secret.with_suffix(".pub")
+    made = make_keys(secret, public_file)
+    say(
+        f"{secret}: the secret key; keep it off the machines that serve\n{public_file}: the public key\n\n"
+        f"Its line for a file of trusted keys:\n{made.text} WHOSE IT IS"
+    )
+
+
+def sign(
+    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`")],
+    key: Annotated[Path, typer.Option(help="secret key (minisign's)")],
+) -> None:
+    """Sign a bundle that was exported without --sign, or sign it again; every byte of it is checked first."""
+    from workbench.bundle.opened import read_bundle
+    from workbench.bundle.signing import read_secret_key
+    from workbench.bundle.verify import check_files
+    from workbench.bundle.write import sign_bundle
+
+    opened = read_bundle(bundle)
+    check_files(opened)
+    secret = read_secret_key(key)
+    sign_bundle(bundle, opened.manifest.name, opened.manifest_sha256, secret)
+    say(f"{bundle}: manifest {opened.manifest_sha256[:12]} signed by key {secret.public.name}")

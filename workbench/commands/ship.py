@@ -1,7 +1,4 @@
-"""What ships: `export` and `verify` of a bundle, `agreement` of its outputs, and the acceptance `report`.
-
-`cli` registers the commands; heavy libraries are imported inside them. Bundles themselves are `workbench.bundle`.
-"""
+"""What ships: `export` and `verify` of a bundle, `agreement` of its outputs, and the acceptance `report`."""
 
 from __future__ import annotations
 
@@ -19,12 +16,14 @@ from workbench.commands.options import (
     ApiKeyEnv,
     AsJson,
     ExperimentFile,
+    SigningKey,
+    TrustedKeysFile,
     Workspace,
     command_line,
+    existing_file,
     one_of,
     tell_damage_of_last,
 )
-from workbench.commands.signing import SigningKey, TrustedKeysFile
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.yaml_reader import is_pipeline
 from workbench.values.errors import ConfigError, ToolchainError
@@ -219,33 +218,21 @@ def report(
     candidate: Annotated[str | None, typer.Option(help="id; default: the recommended candidate")] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="of an EXPERIMENT: first export, agreement, load against these figures and plan-capacity, "
-            "into a folder of TO-parts",
+        existing_file(
+            "of an EXPERIMENT: first export, agreement, load against these figures and plan-capacity, "
+            "into a folder of TO-parts"
         ),
     ] = None,
     qps: Annotated[float | None, typer.Option(help="with --baseline: requests a second that a fleet is to stand")] = (
         None
     ),
-    verdict: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="verdict.json of `workbench load --baseline … --to`"),
-    ] = None,
-    agreement: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="outputs of what ships, compared path by path (JSON)"),
-    ] = None,
+    verdict: Annotated[Path | None, existing_file("verdict.json of `workbench load --baseline … --to`")] = None,
+    agreement: Annotated[Path | None, existing_file("outputs of what ships, compared path by path (JSON)")] = None,
     load: Annotated[
         list[Path] | None, typer.Option(exists=True, help="result of `workbench load --to`, or its folder; repeat")
     ] = None,
-    layers: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="what `workbench compare … --json` printed")
-    ] = None,
-    capacity: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="what `workbench plan-capacity … --json` printed")
-    ] = None,
+    layers: Annotated[Path | None, existing_file("what `workbench compare … --json` printed")] = None,
+    capacity: Annotated[Path | None, existing_file("what `workbench plan-capacity … --json` printed")] = None,
     workspace: Workspace = None,
 ) -> None:
     """Write the acceptance report of a sweep or a bundle: goals, precision, performance, cost, risks; zh or en.
@@ -264,7 +251,7 @@ def report(
         verdict, load = parts / "load" / "verdict.json", [parts / "load"]
         agreement = agreement or parts / "agreement.json"
         capacity = capacity or (parts / "capacity.json" if qps is not None else None)
-    files = run(
+    run(
         subject,
         to,
         language=lang,
@@ -283,8 +270,7 @@ def report(
             "this machine has no Chinese font: words in the pictures are English. Install one (fonts-noto-cjk).",
             style="yellow",
         )
-    more = f", with {len(files) - 1} pictures in {files[1].parent}" if len(files) > 1 else ""
-    say(f"{files[0]}{more}")
+    say(str(to))
 
 
 def _measured_parts(

@@ -1,7 +1,4 @@
-"""Commands about one model rather than a sweep: calibrate it as AMCT does, rank its layers, compare two of its forms.
-
-`cli` registers them; heavy libraries are imported inside the command.
-"""
+"""Commands about one model rather than a sweep: calibrate it as AMCT does, rank its layers, compare two forms of it."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from workbench.values.system.files import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.study.amct_command import Calibrated
-    from workbench.study.limits import Limits
+    from workbench.study.compared import Limits
 
 
 def calibrate(
@@ -220,7 +217,7 @@ def _ranking_lines(ranking: Mapping[str, float], total: float) -> list[str]:
 
 def _limits(*, differing: float, **given: float | None) -> Limits | None:
     """Those that were given, and no others; None where none was."""
-    from workbench.study.limits import Limits
+    from workbench.study.compared import Limits
 
     own = {name: value for name, value in given.items() if value is not None}
     nothing: dict[str, Any] = {"cosine": -2.0, "max_abs": None, "mae": None, "differing": differing}

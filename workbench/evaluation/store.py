@@ -26,13 +26,13 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workbench.evaluation.shared_store import Fetched, Listed, SharedStore
+from workbench.evaluation.shared_store import STORE_VARIABLE, Fetched, Listed, SharedStore
 from workbench.values.documents.canonical import canonical_json, digest, encode, file_digest
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ToolchainError
@@ -464,3 +464,17 @@ def _oldest_user(users: Path) -> float:
         except FileNotFoundError:
             continue  # closed while we looked
     return oldest
+
+
+def open_store(workspace: Path, shared: str | None = None) -> closing[Store]:
+    """The store of a workspace, until the block ends.
+
+    Args:
+        shared: folder or URL of what several machines share; None for what the environment names, if anything.
+
+    Raises:
+        ConfigError: that is no place for a shared store, or its package is not installed.
+        ToolchainError: the workspace cannot be written.
+    """
+    url = shared or os.environ.get(STORE_VARIABLE)
+    return closing(Store(workspace / ".workbench" / "store", shared=SharedStore(url) if url else None))

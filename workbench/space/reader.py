@@ -72,12 +72,18 @@ def read_space(path: Path) -> SearchSpace:
             service, todays_bins = read_choices(top, next((p.choices for p in parameters if p.name == BINS), ()))
         top.settle()
         known = {p.name: p for p in parameters}
-        forbid = tuple(_read_forbid(section, known) for section in top.items("forbid"))
+        forbid: list[Forbid] = []
+        for section in top.items("forbid"):
+            reason = section.text("reason")
+            values = {name: _condition(section, name, known) for name in section.names() if name != "reason"}
+            if not values:
+                raise section.error(None, "forbids nothing.", "Name at least one parameter.")
+            forbid.append(Forbid(values=values, reason=reason))
         rough = SearchSpace(
             path=top.file,
             targets=targets,
             parameters=tuple(parameters),
-            forbid=forbid,
+            forbid=tuple(forbid),
             presets=(),
             configurations=configurations,
             files=files,
@@ -101,17 +107,6 @@ def read_targets(section: Section) -> tuple[str, ...]:
         if name not in target_names():
             raise section.error(TARGET, f"{name!r} is not a target that can be swept.", nearest(name, target_names()))
     return names
-
-
-def _refuse_foreign(name: str, reached: Sequence[str], targets: Sequence[str], section: Section) -> None:
-    """A setting of one target must not be offered to another."""
-    if others := [target for target in reached if name not in dimensions_of(target)]:
-        known_by = [target for target in targets if name in dimensions_of(target)]
-        raise section.error(
-            None,
-            f"target {others[0]!r} has no such setting; it belongs to {', '.join(targets_with(name))}.",
-            f"Write `when: {{target: [{', '.join(known_by)}]}}`." if known_by else "Leave it out.",
-        )
 
 
 @contextlib.contextmanager
@@ -150,7 +145,13 @@ def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter], t
     when = section.section("when")
     conditions = {other: _condition(when, other, known) for other in when.names()}
     reached = [str(target) for target in conditions.get(TARGET, targets)]
-    _refuse_foreign(name, reached, targets, section)
+    if others := [target for target in reached if name not in dimensions_of(target)]:
+        known_by = [target for target in targets if name in dimensions_of(target)]
+        raise section.error(
+            None,
+            f"target {others[0]!r} has no such setting; it belongs to {', '.join(targets_with(name))}.",
+            f"Write `when: {{target: [{', '.join(known_by)}]}}`." if known_by else "Leave it out.",
+        )
     dimension = dimensions_of(reached[0])[name]
     values = section.raw("choices")
     if not isinstance(values, list) or not values:
@@ -203,14 +204,6 @@ def _condition(section: Section, name: str, known: Mapping[str, Parameter]) -> t
             choices = ", ".join(map(choice_text, known[name].choices))
             raise section.error(name, f"{value!r} is not among its choices.", f"Choices: {choices}.")
     return tuple(values)
-
-
-def _read_forbid(section: Section, known: Mapping[str, Parameter]) -> Forbid:
-    reason = section.text("reason")
-    values = {name: _condition(section, name, known) for name in section.names() if name != "reason"}
-    if not values:
-        raise section.error(None, "forbids nothing.", "Name at least one parameter.")
-    return Forbid(values=values, reason=reason)
 
 
 def _read_preset(section: Section, space: SearchSpace, taken: set[str]) -> Preset:

@@ -63,14 +63,12 @@ class Agreement:
         qdq_cosine: of the deploy model's outputs with the QDQ model's in ONNX Runtime. Both quantize alike; values
             next to a rounding border fall on either side of it, since the float operators between are summed in
             another order, and deep models carry that on.
-        qdq_max_abs: the largest difference of those two, as a share of the largest |output|.
         other_sizes: outputs that are longer or shorter than the float model's, since their length depends on the data;
             of these the common part is compared.
     """
 
     cosine: float
     qdq_cosine: float
-    qdq_max_abs: float
     other_sizes: tuple[str, ...] = ()
 
 
@@ -179,7 +177,6 @@ def _agreement(model: Model, deploy: onnx.ModelProto, qdq: onnx.ModelProto, feed
     return Agreement(
         cosine=beside_float.cosine(),
         qdq_cosine=beside_qdq.cosine(),
-        qdq_max_abs=beside_qdq.largest / (beside_qdq.magnitude or 1.0),
         other_sizes=tuple(name for name in names if integers[name].shape != float_values[name].shape),
     )
 

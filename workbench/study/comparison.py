@@ -24,15 +24,14 @@ from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
 from workbench.inputs.metrics.score import common_part
 from workbench.quantization.observe import Feeds
-from workbench.study.compared import Comparison, TensorComparison
-from workbench.study.device_side import DeviceSide
-from workbench.study.limits import INT8, Limits, usual_limits
+from workbench.study.compared import INT8, Comparison, Limits, TensorComparison, usual_limits
 from workbench.targets import REFERENCE, described, descriptions, graph_targets, open_target
 from workbench.values.documents.input_files import is_file
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.model import Model
+from workbench.values.model import Model, axes_text
 
-if TYPE_CHECKING:  # it imports `Run`
+if TYPE_CHECKING:  # they import this module
+    from workbench.study.device_side import DeviceSide
     from workbench.study.meaning import DatasetScoring
 
 Array = npt.NDArray[Any]
@@ -199,9 +198,8 @@ def _refuse_other_sizes(a: Model, b: Model) -> None:
 
 
 def _other_shape(name: str, ours: tuple[Any, ...], other: tuple[Any, ...]) -> ConfigError:
-    a, b = (f"[{', '.join('?' if size is None else str(size) for size in shape)}]" for shape in (ours, other))
-    hint = "Compare two forms of one model, with the same fixed dimensions."
-    return ConfigError(f"tensor {name!r} has shape {a} in A and {b} in B.", hint=hint)
+    rule = f"tensor {name!r} has shape {axes_text(ours)} in A and {axes_text(other)} in B."
+    return ConfigError(rule, hint="Compare two forms of one model, with the same fixed dimensions.")
 
 
 def _runner(side: Side, tensors: Sequence[str]) -> Run:

@@ -24,7 +24,7 @@ from workbench.targets.description import TargetDescription
 from workbench.targets.int8_issues import QUANTIZED
 from workbench.values.candidate import EVERYTHING_INT8, Candidate, Quantization
 from workbench.values.errors import CandidateError, ConfigError, ToolchainError, nearest
-from workbench.values.model import Model
+from workbench.values.model import Model, axes_text
 from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # a bundle or a test that inspects does not need a terminal
@@ -78,7 +78,15 @@ def inspect_model(
     asked = graph_targets() if target is None else (described(target),)
     if target is not None and asked[0].language:
         raise ConfigError(f"{target!r} takes folders of language models, no ONNX files.", key="--target")
-    model, said = looked_at(path, manifest=manifest, constants=constants)
+    source, declared = declared_of(path, manifest, constants)
+    said: tuple[OperatorIssue, ...] = ()
+    try:
+        model = prepared(source, declared, declared_in=manifest)
+    except ConfigError as error:
+        if declared.inputs and error.key is not None:  # the user's own words are the user's to mend
+            raise
+        node = (error.key or "model").removeprefix("inputs.")
+        model, said = source, (_issue("error", node, "input" if error.key else "", error.rule, error.hint or ""),)
     proto = load_graph(model)
     general = (*said, *structure_issues(proto), *_model_issues(model, proto))
     found = {"every target": tuple(sorted(general, key=lambda issue: issue.severity))}
@@ -181,8 +189,7 @@ def inspection_table(found: Inspection) -> Group:
     tensors = Table("", "tensor", "type", "shape", box=None, pad_edge=False)
     for role, specs in (("in", model.inputs), ("out", model.outputs)):
         for spec in specs:
-            shape = ", ".join("?" if d is None else str(d) for d in spec.shape)
-            tensors.add_row(role, Text(spec.name), spec.dtype, Text(f"[{shape}]"))
+            tensors.add_row(role, Text(spec.name), spec.dtype, Text(axes_text(spec.shape)))
     operators = Text()
     for about, counts in {
         "operators": found.operators,
@@ -229,24 +236,6 @@ _UNFOLD = {
     "inputs: {NAME: {axes: [batch, SIZE]}}; the branch that is taken then takes its place."
 }
 _ONE_STEP = "Export the model for one step, and carry its state over the steps (state: in the dataset manifest)."
-
-
-def looked_at(
-    path: Path, *, manifest: Path | None, constants: Sequence[str]
-) -> tuple[Model, tuple[OperatorIssue, ...]]:
-    """(the prepared model, or the file itself where that cannot be, what there is to say about preparing it).
-
-    Raises:
-        ConfigError: the file is no sound model, or what the manifest or the constants say does not fit it.
-    """
-    source, declared = declared_of(path, manifest, constants)
-    try:
-        return prepared(source, declared, declared_in=manifest), ()
-    except ConfigError as error:
-        if declared.inputs and error.key is not None:  # the user's own words are the user's to mend
-            raise
-        node = (error.key or "model").removeprefix("inputs.")
-        return source, (_issue("error", node, "input" if error.key else "", error.rule, error.hint or ""),)
 
 
 def structure_issues(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:

@@ -230,6 +230,12 @@ def write_recipe(study: LayerStudy, experiment: Experiment, bench: Bench, folder
     folder.mkdir(parents=True, exist_ok=True)
     seen = statistics_of(experiment, bench, StageClock())
     names = [layer.name for layer in seen.layers]
+
+    def written(candidate: Candidate, file: str, config: str, cfg: str) -> tuple[Path, Path]:
+        write_json_atomically(folder / file, candidate.to_json())
+        write_text_atomically(folder / cfg, config)
+        return folder / file, folder / cfg
+
     lines: list[str] = []
     chosen = study.chosen
     if chosen is not None:
@@ -238,7 +244,7 @@ def write_recipe(study: LayerStudy, experiment: Experiment, bench: Bench, folder
         quantized = recipe_of(candidate.quantization, seen.layers, kept).layers
         skipped = [name for name in names if name not in quantized]
         config = print_message(AMCT_CONFIG(batch_num=2, skip_layers=skipped))
-        file, cfg = _written(folder / "candidate.json", candidate, folder / "amct.cfg", config)
+        file, cfg = written(candidate, "candidate.json", config, "amct.cfg")
         lines.append(f"run it:   workbench evaluate {experiment.path} --candidate {file}")
         lines.append(f"for AMCT: {cfg} skips the same layers ({len(skipped)} of {len(names)})")
     # by groups, whose members share their quantization
@@ -255,18 +261,12 @@ def write_recipe(study: LayerStudy, experiment: Experiment, bench: Bench, folder
     skipped = [name for name in names if name not in gaining]
     quantization = without_layers(Quantization(), skipped, batches=2)
     candidate = replace(experiment.baseline, quantization=quantization)
-    file, cfg = _written(folder / "priced.json", candidate, folder / "priced.cfg", quantization.cfg or "")
+    file, cfg = written(candidate, "priced.json", quantization.cfg or "", "priced.cfg")
     return (
         *lines,
         f"{fact}; to keep them in float: workbench evaluate {experiment.path} --candidate {file}",
         f"for AMCT: {cfg} skips them and what the recipe leaves in float ({len(skipped)} of {len(names)})",
     )
-
-
-def _written(file: Path, candidate: Candidate, cfg: Path, config: str) -> tuple[Path, Path]:
-    write_json_atomically(file, candidate.to_json())
-    write_text_atomically(cfg, config)
-    return file, cfg
 
 
 def without_layers(quantization: Quantization, skipped: Sequence[str], *, batches: int) -> Quantization:

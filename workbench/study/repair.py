@@ -32,11 +32,10 @@ from workbench.inputs.experiment import Experiment
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds
 from workbench.space.writer import space_yaml, with_preset
+from workbench.study.compared import Limits
 from workbench.study.comparison import Side, compare
-from workbench.study.device_side import DeviceSide, looker, prefixes
-from workbench.study.first_bad import first_bad
+from workbench.study.device_side import DeviceSide, first_bad, looker, prefixes
 from workbench.study.layers import without_layers
-from workbench.study.limits import Limits
 from workbench.targets import REFERENCE, described, open_target
 from workbench.targets.inside import Change, DeviceCall, DeviceOperator
 from workbench.values.candidate import Candidate, Quantization

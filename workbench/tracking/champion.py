@@ -163,7 +163,7 @@ def recover(versions: Versions) -> str:
         champion = versions.with_alias(CHAMPION)
         _follow(versions)
         why = "found so: a command was killed, or somebody moved the alias"
-        versions.note("recovery", champion, lines[-1].release.get("champion_after"), number_of(champion), reason=why)
+        versions.note("recovery", champion, lines[-1]["release"].get("champion_after"), number_of(champion), reason=why)
         return f"champion is {_called(champion)}, which the log of releases did not say until now"
 
 
@@ -171,7 +171,7 @@ def _unsaid(versions: Versions) -> tuple[Line, ...]:
     """The log's lines where the last does not say who is champion."""
     lines = versions.releases().lines
     stands = number_of(versions.with_alias(CHAMPION))
-    return lines if lines and lines[-1].release.get("champion_after") != stands else ()
+    return lines if lines and lines[-1]["release"].get("champion_after") != stands else ()
 
 
 def _move(versions: Versions, act: Act, to: Version, now: Version | None, **said: str) -> Moved:

@@ -8,6 +8,7 @@ the end do not: against that helps a digest that was kept elsewhere (`workbench 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,22 +18,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
-from workbench.tracking.store import make_model, versions_named
 from workbench.values.documents.canonical import canonical_json
 from workbench.values.errors import ToolchainError
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 Act = Literal["export", "registration", "promotion", "rollback", "recovery"]
 NOTHING = "0" * 64
 """What stands as `before` in the first line."""
-_LINE = "line"
-_SOURCE = "workbench:/releases"
-"""A version must name a source; a line has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +58,8 @@ class Release:
         return ", ".join(filter(None, words))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One line as it stands; `content` is None where it is no line of this log."""
-
-    number: int
-    sha256: str
-    content: dict[str, Any] | None
-
-    @property
-    def release(self) -> dict[str, Any]:
-        found: dict[str, Any] = (self.content or {"release": {}})["release"]
-        return found
+Line = dict[str, Any]
+"""One line as it stands, and its `sha256`; its number is None and its release empty where it is no line of this log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,28 +68,6 @@ class Log:
 
     lines: tuple[Line, ...]
     problems: tuple[str, ...]
-
-
-def log_name(model: str) -> str:
-    return f"{model}.releases"
-
-
-def read_log(client: MlflowClient, model: str, kept: Sequence[Line]) -> Log:
-    """Every line, checked. Call it inside `mlflow_errors`.
-
-    Args:
-        kept: lines of an earlier workbench, which come before those of the registry.
-    """
-    found = sorted(versions_named(client, log_name(model)), key=lambda version: int(version.version))
-    return checked([*kept, *(line_of(version.tags.get(_LINE, "").encode()) for version in found)])
-
-
-def append(client: MlflowClient, model: str, release: Release, log: Log) -> None:
-    """Add a line behind those of the log."""
-    said = f"The log of releases of {model}, written by the workbench: `workbench releases {model}`"
-    make_model(client, log_name(model), said)
-    tags = {_LINE: text_of(model, release, log.lines)}
-    client.create_model_version(log_name(model), _SOURCE, tags=tags, description=str(release), await_creation_for=0)
 
 
 def kept_lines(store: Path, name: str) -> tuple[Line, ...]:
@@ -128,16 +90,16 @@ def checked(lines: Sequence[Line]) -> Log:
     problems: list[str] = []
     numbers = {NOTHING: 0}
     for place, line in enumerate(lines, 1):
-        before = str((line.content or {}).get("before"))
-        if line.content is None:
+        before, number = str(line.get("before")), line["number"]
+        if number is None:
             problems.append(f"line {place} is no line of a log of releases")
-        elif line.sha256 in numbers:
+        elif line["sha256"] in numbers:
             problems.append(f"line {place} stands twice")
         elif before not in numbers:
             problems.append(f"line {place} continues no line before it: one was changed or removed")
-        elif line.number != numbers[before] + 1:
-            problems.append(f"line {place} has the number {line.number} instead of {numbers[before] + 1}")
-        numbers[line.sha256] = line.number
+        elif number != numbers[before] + 1:
+            problems.append(f"line {place} has the number {number} instead of {numbers[before] + 1}")
+        numbers[line["sha256"]] = number or 0
     return Log(lines=tuple(lines), problems=tuple(problems))
 
 
@@ -145,26 +107,24 @@ def text_of(name: str, release: Release, lines: Sequence[Line]) -> str:
     """The line that follows others."""
     content = {
         "version": 1,
-        "number": (lines[-1].number if lines else 0) + 1,
+        "number": (lines[-1]["number"] or 0 if lines else 0) + 1,
         "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "by": _who(),
         "name": name,
         "release": asdict(release),
-        "before": lines[-1].sha256 if lines else NOTHING,
+        "before": lines[-1]["sha256"] if lines else NOTHING,
     }
     return canonical_json(content)
 
 
 def line_of(text: bytes) -> Line:
-    sha256 = hashlib.sha256(text).hexdigest()
-    try:
+    content: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
         content = json.loads(text)
-        number, release = content["number"], content["release"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        number, release = None, None
-    if not isinstance(number, int) or not isinstance(release, dict):
-        return Line(number=0, sha256=sha256, content=None)
-    return Line(number=number, sha256=sha256, content=content)
+    whole = isinstance(content, dict) and isinstance(content.get("number"), int)
+    if not whole or not isinstance(content.get("release"), dict):
+        content = {"number": None, "release": {}}
+    return {**content, "sha256": hashlib.sha256(text).hexdigest()}
 
 
 def _who() -> str:
@@ -174,8 +134,3 @@ def _who() -> str:
     except KeyError:  # a container's user may have a number alone
         user = "-"
     return f"{user} ({os.getuid()}) on {socket.gethostname()}"
-
-
-def shown(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Lines as values for people and programs, each with its own digest."""
-    return [{**(line.content or {"number": None}), "sha256": line.sha256} for line in lines]

@@ -148,18 +148,15 @@ class Tracker:
         if self._place.server and monotonic() < self._again:
             return
         try:
-            self._write_late()
+            if self._place.server and self._pause_s:
+                self.open()
+            with mlflow_errors(self._place):
+                for candidate_id, late in list(self._late.items()):
+                    self._write(late)
+                    del self._late[candidate_id]
+            self._pause_s = self._again = 0.0
         except ToolchainError as error:
             self.failed(error)
-
-    def _write_late(self) -> None:
-        if self._place.server and self._pause_s:
-            self.open()
-        with mlflow_errors(self._place):
-            for candidate_id, evaluation in list(self._late.items()):
-                self._write(evaluation)
-                del self._late[candidate_id]
-        self._pause_s = self._again = 0.0
 
     def conclude(self, summary: Summary, plan: str = "", models: ModelFiles | None = None) -> list[str]:
         """Mark the front and the recommended candidate, write the summary run, and give links into the UI.

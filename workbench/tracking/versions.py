@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from workbench.tracking.releases import Act, Log, Release, append, kept_lines, log_name, read_log
+from workbench.tracking.releases import Act, Log, Release, checked, kept_lines, line_of, text_of
 from workbench.tracking.run import USER, flag, whose
 from workbench.tracking.server import Place, patient, without_password
 from workbench.tracking.store import find_runs, make_model, mlflow_errors, model_of, open_experiment, versions_named
@@ -38,6 +38,8 @@ LOCK_WAIT_S = 60.0
 _MANIFEST, _FOLDER = "manifest_sha256", "artifact_path"
 _DESCRIPTION = 5000
 """Characters of a description that MLflow's database column holds."""
+_LINE, _SOURCE = "line", "workbench:/releases"
+"""The tag that a line of the log is; and the source that a version must name, which a line has none of."""
 REPEAT = "Then run the command again: nothing is registered twice."
 
 
@@ -65,7 +67,7 @@ class Versions:
     """The versions of one model. Made by `champion.open_versions`."""
 
     def __init__(self, client: MlflowClient, place: Place, name: str, about: str) -> None:
-        self.name = name
+        self.name, self._log = name, f"{name}.releases"
         self.client, self._place, self._about = client, place, about
         self._kept = () if place.server else kept_lines(place.store, name)
         self._fetched: dict[int, Path] = {}
@@ -170,12 +172,13 @@ class Versions:
             ToolchainError: it cannot be read.
         """
         with self.errors():
-            return read_log(self.client, self.name, self._kept)
+            found = sorted(versions_named(self.client, self._log), key=lambda version: int(version.version))
+            return checked([*self._kept, *(line_of(version.tags.get(_LINE, "").encode()) for version in found)])
 
     @property
     def log_name(self) -> str:
         """Where the log is, for messages."""
-        return f"{without_password(self._place.registry) or self._place.database}, model {log_name(self.name)}"
+        return f"{without_password(self._place.registry) or self._place.database}, model {self._log}"
 
     def note(self, act: Act, version: Version | None, *moved: int | None, **said: str) -> None:
         """A line of the log; inside of `writing`.
@@ -190,11 +193,16 @@ class Versions:
         release = Release(
             act=act, version=number, manifest_sha256=manifest, champion_before=before, champion_after=after, **said
         )
-        append(self.client, self.name, release, self.releases())
+        said_of_it = f"The log of releases of {self.name}, written by the workbench: `workbench releases {self.name}`"
+        make_model(self.client, self._log, said_of_it)
+        line = text_of(self.name, release, self.releases().lines)
+        self.client.create_model_version(
+            self._log, _SOURCE, tags={_LINE: line}, description=str(release), await_creation_for=0
+        )
 
     def _note_registered(self, act: Act, version: Version) -> None:
         """Once for each version: a kill may have come between it and its line."""
-        said = (line.release for line in self.releases().lines)
+        said = (line["release"] for line in self.releases().lines)
         acts = {one.get("act") for one in said if one.get("manifest_sha256") == version.manifest_sha256}
         if acts.isdisjoint(("export", "registration")):
             self.note(act, version)

@@ -1,7 +1,6 @@
 """A tiny text model and its data, and `initialize` called on them as a user would."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from onnx import TensorProto, helper
 
 from tests.small_graphs import write_graph
 from tests.word_pieces import VOCABULARY
-from workbench.commands.init import Wishes, initialize
+from workbench.commands.init.files import initialize
 from workbench.evaluation.data_check import check_data
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.space.space import Parameter
@@ -73,9 +72,7 @@ def start(folder: Path, *data: str, **given: Any) -> Experiment:
         "to": folder.parent / "workspace",
         "model": folder / "model.onnx",
     } | given
-    own = {name: arguments.pop(name) for name in [f.name for f in fields(Wishes)] if name in arguments}
-    started = initialize(data=[folder / name for name in data], wishes=Wishes(**own), **arguments)
-    experiment = read_experiment(started.files[0])
+    experiment = read_experiment(initialize(data=[folder / name for name in data], **arguments).files[0])
     check_data(experiment)
     return experiment
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from tests.small_graphs import write_graph
-from workbench.commands.init import Wishes, initialize
+from workbench.commands.init.files import initialize
 from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
 
@@ -26,13 +26,13 @@ def write_model(path: Path, outputs: dict[str, int], last: str) -> None:
     write_graph(path, nodes, {"x": ["n", 4]}, {name: ["n", size] for name, size in outputs.items()}, **weights)
 
 
-def started(folder: Path, wishes: Wishes, **labels: np.ndarray) -> dict[str, dict[str, object]]:
+def started(folder: Path, outputs: dict[str, str], **labels: np.ndarray) -> dict[str, dict[str, object]]:
     """Output → its options, as the manifest that was written is read again."""
     x = np.random.default_rng(0).normal(size=(ROWS, 4)).astype(np.float32)
     files = [folder / f"{split}.npz" for split in ("train", "valid")]
     for path in files:
         np.savez(path, x=x, **labels)
-    written = initialize(folder / "m.onnx", files, folder / "workspace", wishes=wishes).files[0]
+    written = initialize(folder / "m.onnx", files, folder / "workspace", outputs=outputs).files[0]
     return {use.name: dict(use.options) for use in read_experiment(written).dataset.interface.outputs}
 
 
@@ -40,7 +40,7 @@ def test_labels_of_a_name_belong_to_the_output_of_that_name(tmp_path: Path) -> N
     write_model(tmp_path / "m.onnx", {"kind": 3, "age": 3}, "Softmax")
     labels = {"target.kind": np.arange(ROWS) % 3, "target.age": np.ones((ROWS, 3), np.float32)}
 
-    found = started(tmp_path, Wishes(outputs={"age": "values"}), **labels)
+    found = started(tmp_path, {"age": "values"}, **labels)
 
     assert found == {"kind": {"against": "labels.kind"}, "age": {}}, "what --output says is left as it is"
     text = (tmp_path / "workspace/calibration/m.yaml").read_text()
@@ -52,9 +52,9 @@ def test_an_output_is_held_against_numbers_of_its_size_or_as_the_user_says(tmp_p
     write_model(tmp_path / "m.onnx", {"angle": 1}, "Identity")
     labels = np.linspace(-1, 1, ROWS)
 
-    assert started(tmp_path, Wishes(), labels=labels) == {"angle": {"against": "labels"}}, "numbers of its own size"
+    assert started(tmp_path, {}, labels=labels) == {"angle": {"against": "labels"}}, "numbers of its own size"
     (tmp_path / "workspace").rename(tmp_path / "told by labels")
-    found = started(tmp_path, Wishes(outputs={"angle": "values:against=labels,primary=mae"}), labels=labels)
+    found = started(tmp_path, {"angle": "values:against=labels,primary=mae"}, labels=labels)
     assert found == {"angle": {"against": "labels", "primary": "mae"}}
 
 
@@ -67,8 +67,8 @@ def test_labels_that_no_output_takes_are_refused_with_what_to_write(tmp_path: Pa
     write_model(tmp_path / "m.onnx", {"kind": 3}, "Softmax")
     for labels, why in cases:
         with pytest.raises(ConfigError, match=why):
-            started(tmp_path, Wishes(), **labels)
-    assert started(tmp_path, Wishes(outputs={"kind": "probabilities"}), **labels) == {"kind": {}}
+            started(tmp_path, {}, **labels)
+    assert started(tmp_path, {"kind": "probabilities"}, **labels) == {"kind": {}}
 
 
 def test_boxes_and_classes_are_of_the_boxes(tmp_path: Path) -> None:
@@ -144,10 +144,8 @@ def test_a_metric_is_written_with_its_options_and_tried(tmp_path: Path, files: l
         "import numpy as np\ndef near(outputs, targets):\n    return np.exp(-abs(outputs['y'] - targets).sum(axis=1))\n"
     )
     (tmp_path / "metric.py").write_text(code)
-    own, named = Wishes(metric=f"{tmp_path / 'metric.py'}:near"), Wishes(metric="mean_absolute_error:output=y")
-
-    initialize(tmp_path / "m.onnx", files, tmp_path / "own", wishes=own)
-    initialize(tmp_path / "m.onnx", files, tmp_path / "named", wishes=named)
+    initialize(tmp_path / "m.onnx", files, tmp_path / "own", metric=f"{tmp_path / 'metric.py'}:near")
+    initialize(tmp_path / "m.onnx", files, tmp_path / "named", metric="mean_absolute_error:output=y")
 
     for metric, why in (
         ("nothing", "no metric of a library"),
@@ -155,7 +153,7 @@ def test_a_metric_is_written_with_its_options_and_tried(tmp_path: Path, files: l
         ("wer:ctc", "'ctc' is not NAME=VALUE"),
     ):
         with pytest.raises(ConfigError, match=why):
-            initialize(tmp_path / "m.onnx", files, tmp_path / "none", wishes=Wishes(metric=metric))
+            initialize(tmp_path / "m.onnx", files, tmp_path / "none", metric=metric)
     dataset = read_experiment(tmp_path / "own/experiments/m.yaml").dataset
     assert dataset.metric is not None
     assert (dataset.metric.name, dataset.interface.outputs) == ("near", ())

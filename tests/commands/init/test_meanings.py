@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.small_graphs import Shape, write_graph
-from workbench.commands.init import Wishes, initialize
+from workbench.commands.init.files import initialize
 from workbench.evaluation.float_run import run_float
 from workbench.evaluation.metric_check import refuse_imperfect
 from workbench.inputs.experiment import read_experiment
@@ -45,12 +45,12 @@ def write_head(path: Path, size: int, *last: str, bias: float = 0.0) -> Floats:
     return weight
 
 
-def started(folder: Path, samples: Floats, wishes: Wishes | None = None, **labels: object) -> tuple[OutputUse, ...]:
+def started(folder: Path, samples: Floats, outputs: dict[str, str] | None = None) -> tuple[OutputUse, ...]:
     files = [folder / f"{split}.npz" for split in ("train", "valid")]
     proto = onnx.load(folder / "m.onnx")
     for path in files:
-        np.savez(path, **{proto.graph.input[0].name: samples}, **labels)  # type: ignore[arg-type]  # arrays
-    written = initialize(folder / "m.onnx", files, folder / "workspace", wishes=wishes).files[0]
+        np.savez(path, **{proto.graph.input[0].name: samples})
+    written = initialize(folder / "m.onnx", files, folder / "workspace", outputs=outputs).files[0]
     experiment = read_experiment(written)
     run = run_float(experiment.model, experiment.dataset)
     refuse_imperfect(experiment.dataset, experiment.model, run.rows)  # what was written holds for plan and sweep too
@@ -64,7 +64,7 @@ def test_three_opinion_scores_are_no_classes_until_the_user_says_what_they_are(t
     write_head(tmp_path / "m.onnx", 3, bias=8.0)
     with pytest.raises(ConfigError, match=r"nothing tells what an output means.*all above 0.*--output y=values$"):
         started(tmp_path, X)
-    assert [use.meaning for use in started(tmp_path, X, Wishes(outputs={"y": "values"}))] == ["values"]
+    assert [use.meaning for use in started(tmp_path, X, {"y": "values"})] == ["values"]
     write_head(tmp_path / "m.onnx", 5, "Softmax")
     (tmp_path / "workspace").rename(tmp_path / "before")
     assert [use.meaning for use in started(tmp_path, X)] == ["probabilities"]
@@ -111,7 +111,7 @@ def test_an_echo_of_an_input_is_named_and_judges_nothing(tmp_path: Path) -> None
     weights = {"table": drawn(32, 8), "w": drawn(8, 4), "one": np.array([1])}
     write_graph(tmp_path / "m.onnx", nodes, fed, kinds, **weights)
 
-    found = started(tmp_path, ids, Wishes(outputs={"echo": "ids"}))  # type: ignore[arg-type]  # ids
+    found = started(tmp_path, ids, {"echo": "ids"})  # type: ignore[arg-type]  # ids
 
     assert (found[0].name, found[0].meaning) == ("logits", "logits")
     assert {use.name for use in found if use.meaning == "ignored"} == {"echo", "shape", "sum"}
@@ -150,15 +150,15 @@ def test_boxes_that_lose_themselves_are_refused_with_the_options_that_are_right(
         samples = detector(folder / "m.onnx", objectness=objectness)
         lost = rf"f1 of the float model against its own .*--output output0=boxes:{right} "
         with pytest.raises(ConfigError, match=lost):
-            started(folder, samples, Wishes(outputs={"output0": "boxes"}))
+            started(folder, samples, {"output0": "boxes"})
         with pytest.raises(ConfigError, match=rf"nothing tells.*--output output0=boxes:{right}$"):
             started(folder, samples)
-        (use,) = started(folder, samples, Wishes(outputs={"output0": f"boxes:{right}"}))
+        (use,) = started(folder, samples, {"output0": f"boxes:{right}"})
         assert use.meaning == "boxes"
 
 
 def test_time_first_is_taken_from_the_axis_of_samples_or_told_with_what_to_declare(tmp_path: Path) -> None:
-    wishes = Wishes(outputs={"y": "logits"})
+    outputs = {"y": "logits"}
     samples = drawn(ROWS, 20, FEATURES, seed=2)
     nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]), helper.make_node("MatMul", ["t", "w"], ["y"])]
 
@@ -170,9 +170,9 @@ def test_time_first_is_taken_from_the_axis_of_samples_or_told_with_what_to_decla
     for batch in (1, "n"):
         said = rf"'y' has the shape \[20, 1, 11\] for 1 sample, and its file declares \[{batch}, seqlen\].*"
         with pytest.raises(ConfigError, match=said + r"\[axis_0, batch, 11\]"):
-            started(made(batch, [batch, "seqlen"]), samples, wishes)
+            started(made(batch, [batch, "seqlen"]), samples, outputs)
     for folder in (made(1, ["time", 1, 11]), made("batch", ["time", "batch", 11]), made(1, [1, "seqlen"], 11)):
-        started(folder, samples, wishes)
+        started(folder, samples, outputs)
 
 
 def test_labels_tell_classes_from_numbers_and_chance_tells_nothing(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.graph.intake.graphs import recurrent
-from tests.small_graphs import saved, weight
-from workbench.commands.init import Wishes, initialize
+from tests.small_graphs import weight, write_graph
+from workbench.commands.init.files import initialize
 from workbench.evaluation.float_run import FloatRun, check_answers
-from workbench.testing.encoder import model_of
 from workbench.values.errors import ConfigError
 from workbench.values.interface import OutputUse
 
@@ -26,12 +25,11 @@ def started(tmp_path: Path, kind: int, output: str) -> None:
         helper.make_node("MatMul", ["x_as", "w_as"], ["product"], "product"),
         helper.make_node("Cast", ["product"], [output], "wide", to=TensorProto.FLOAT),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
-    y = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", 1])
-    model = saved(model_of(nodes, {"w": weight(4, 1)}, [x], [y]), tmp_path)
+    shapes = {"x": ["batch", 4]}, {output: ["batch", 1]}
+    model = write_graph(tmp_path / "model.onnx", nodes, *shapes, w=weight(4, 1))
     for seed in (1, 2):
         np.savez(tmp_path / f"{seed}.npz", x=np.random.default_rng(seed).normal(size=(60, 4)).astype(np.float32))
-    initialize(model, [tmp_path / "1.npz", tmp_path / "2.npz"], tmp_path, name="m", targets=(), wishes=Wishes())
+    initialize(model, [tmp_path / "1.npz", tmp_path / "2.npz"], tmp_path, name="m")
 
 
 def test_a_model_that_the_reference_cannot_open_is_refused_with_its_file(tmp_path: Path) -> None:
@@ -40,24 +38,23 @@ def test_a_model_that_the_reference_cannot_open_is_refused_with_its_file(tmp_pat
 
 
 def test_a_table_of_numbers_is_refused_with_the_program_that_makes_arrays_of_it(tmp_path: Path) -> None:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
-    y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3])
     nodes = [helper.make_node("MatMul", ["x", "w"], ["logits"], "product")]
-    model = saved(model_of(nodes, {"w": weight(4, 3)}, [x], [y]), tmp_path)
+    shapes = {"x": ["batch", 4]}, {"logits": ["batch", 3]}
+    model = write_graph(tmp_path / "model.onnx", nodes, *shapes, w=weight(4, 3))
     rng, tables = np.random.default_rng(0), [tmp_path / "train.csv", tmp_path / "valid.csv"]
     for csv in tables:
         table = np.column_stack([rng.normal(size=(200, 4)), rng.integers(0, 3, 200)])
         np.savetxt(csv, table, delimiter=",", header="age,income,term,rate,label", comments="", fmt="%g")
 
     with pytest.raises(ConfigError, match="its columns are numbers") as refused:
-        initialize(model, tables, tmp_path, name="m", targets=(), wishes=Wishes())
+        initialize(model, tables, tmp_path, name="m")
     program = str(refused.value).split('python -c "')[1].rstrip('"')
     for name in ("train", "valid"):
         asked = [sys.executable, "-c", program.replace("train", name)]
         subprocess.run(asked, cwd=tmp_path, check=True, timeout=120)
     arrays = [file.with_suffix(".npz") for file in tables]
 
-    assert initialize(model, arrays, tmp_path, name="m", targets=(), wishes=Wishes()).files
+    assert initialize(model, arrays, tmp_path, name="m").files
 
 
 @pytest.mark.parametrize(
@@ -82,11 +79,11 @@ def test_a_carried_state_without_steps_in_the_data_says_what_a_sample_is(
         np.savez(tmp_path / f"{name}.npz", x=x)
         np.savez(tmp_path / f"{name}-anew.npz", x=x, state=np.zeros((12, 2, 3), np.float32))
 
-    def initialized(name: str, *data: str, **wishes: dict[str, str]) -> tuple[Path, ...]:
-        return initialize(model, [tmp_path / file for file in data], tmp_path, name=name, wishes=Wishes(**wishes)).files  # type: ignore[arg-type]  # two of its mappings
+    def initialized(name: str, *data: str, **said: dict[str, str]) -> tuple[Path, ...]:
+        return initialize(model, [tmp_path / file for file in data], tmp_path, name=name, **said).files  # type: ignore[arg-type]  # two of its mappings
 
-    said = r"'stateN' is carried .* 'x' is to be \[samples, steps, 4\], and calibration gives \[samples, 4\]"
-    with pytest.raises(ConfigError, match=rf"{said}.* begins anew with every sample.*{anew}"):
+    why = r"'stateN' is carried .* 'x' is to be \[samples, steps, 4\], and calibration gives \[samples, 4\]"
+    with pytest.raises(ConfigError, match=rf"{why}.* begins anew with every sample.*{anew}"):
         initialized("steps", "train.npz", "valid.npz")
     if "batch" in state:
         assert initialized("anew", "train-anew.npz", "valid-anew.npz")

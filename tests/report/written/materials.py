@@ -11,8 +11,7 @@ from workbench.prediction.capacity import CapacityPlan, Demand, MemberPlan
 from workbench.report import Summary
 from workbench.report.written.material import Material, QuantizedLayers
 from workbench.shipping.acceptance.verdict import Criterion, Verdict
-from workbench.study.compared import Comparison, DeviceFindings, FirstBad
-from workbench.study.limits import FLOAT
+from workbench.study.compared import FLOAT, Comparison, DeviceFindings, FirstBad
 from workbench.targets.inside import Remedy
 from workbench.values.agreement import Agreement, Agreements, OutputAgreement
 from workbench.values.device_use import DeviceUse, Spread

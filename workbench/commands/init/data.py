@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -28,7 +28,6 @@ from workbench.values.bins import optimal_bins
 from workbench.values.documents.input_files import check_file, open_lines, read_text
 from workbench.values.documents.json_reader import parse_json
 from workbench.values.errors import ConfigError
-from workbench.values.interface import AxisUse
 from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.preprocess import open_preprocessor
@@ -93,8 +92,12 @@ def examine_data(
         metric: arrays of labels are for a metric of the user's to read, whatever they hold.
         held: the user says that an output is held against them.
     """
-    if len(data) == 1 and (loader := _loader(data[0])) is not None:
-        return _examine_loader(*loader, labels)
+    if len(data) == 1:
+        file, colon, function = str(data[0]).rpartition(":")
+        if colon and file.endswith(".py"):
+            hint = "`workbench init MODEL --loader-template loader.py` writes one to be filled in."
+            check_file(Path(file), key="--data", hint=hint)
+            return _examine_loader(Path(file), function, labels)
     apart = {key: path for path in data if (key := _sought(path)) is not None}
     files = assign_splits([path for path in data if path not in apart.values()])
     for key, path in (("--tokenizer", tokenizer), ("--labels", labels)):
@@ -114,16 +117,6 @@ def examine_data(
 
 def _unusable(rule: str, hint: str | None = None, *, file: Path | None = None) -> ConfigError:
     return ConfigError(rule, file=file, key="--data", hint=hint)
-
-
-def _loader(written: Path) -> tuple[Path, str] | None:
-    """`loader.py:load` as a file and a function."""
-    file, colon, function = str(written).rpartition(":")
-    if not colon or not file.endswith(".py"):
-        return None
-    hint = "`workbench init MODEL --loader-template loader.py` writes one to be filled in."
-    check_file(Path(file), key="--data", hint=hint)
-    return Path(file), function
 
 
 def _examine_loader(file: Path, function: str, labels: Path | None) -> Corpus:
@@ -170,27 +163,21 @@ def _examine_arrays(
             hint=_LABELS_HINT + " Where they are no tags: --output NAME=MEANING:against=labels.",
         )
     truths = task == "tensors" and found is not None
-    rows = read_arrays(first, label=name if truths else None, classes=None, tags=False, truths=truths)
+    label = name if truths else None
+    rows = [read_arrays(path, label=label, classes=None, tags=False, truths=truths) for path in files.values()]
+    sizes: dict[str, list[IntArray]] = {}
+    for input_name, array in (item for each in rows for item in each.sizes if item[0] in inputs):
+        values = np.asarray(load_array(array), dtype=np.int64)
+        sizes.setdefault(input_name, []).append(values.reshape(len(values), -1))
     return Corpus(
         task=task,
         files=files,
         columns={} if found is None or (name == LABELS and task == "tensors") else {"label": name},
         labels=labels,
-        arrays={n: array.shape for n, array in rows.inputs if found is None or n != name},
-        sizes=_sizes(files, inputs, name if truths else None),
+        arrays={n: array.shape for n, array in rows[0].inputs if found is None or n != name},
+        sizes={n: np.concatenate(parts) for n, parts in sizes.items()},
         truths=truths,
     )
-
-
-def _sizes(files: Mapping[Split, Path], inputs: Container[str], label: str | None) -> dict[str, IntArray]:
-    found: dict[str, list[IntArray]] = {}
-    for path in files.values():
-        for name, array in read_arrays(path, label=label, classes=None, tags=False, truths=label is not None).sizes:
-            if name not in inputs:
-                continue
-            values = np.asarray(load_array(array), dtype=np.int64)
-            found.setdefault(name, []).append(values.reshape(len(values), -1))
-    return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 def _sought(path: Path) -> str | None:
@@ -345,7 +332,14 @@ def _labels(
         raise ConfigError(rule, key="--labels", hint=_LABELS_HINT)
     values: set[str] = set()
     for path in files.values():
-        values.update(_distinct(path, column))
+        if path.suffix == ".csv":
+            values.update(read_column(path, column))
+            continue
+        with open_lines(path, limit_bytes=MOST_BYTES) as lines:
+            for number, line in enumerate(lines, 1):
+                record = parse_json(line, file=path, line=number) if line.strip() else None
+                if isinstance(record, dict) and column in record:
+                    values.add(str(record[column]))
     if not all(value.isascii() and value.isdigit() and len(value) <= _CLASS_DIGITS for value in values):
         if beside is not None and (isinstance(beside, Path) or values <= set(beside)):
             return beside
@@ -365,14 +359,6 @@ def _labels(
             "Write each label as the index of the model's output.",
         )
     return tuple(map(str, range(classes)))
-
-
-def _distinct(path: Path, column: str) -> set[str]:
-    if path.suffix == ".csv":
-        return set(read_column(path, column))
-    with open_lines(path, limit_bytes=MOST_BYTES) as lines:
-        records = (parse_json(line, file=path, line=number) for number, line in enumerate(lines, 1) if line.strip())
-        return {str(record[column]) for record in records if isinstance(record, dict) and column in record}
 
 
 def _lengths(files: Mapping[Any, Path], tokenizer: Path, text: str, task: Task) -> tuple[int, ...]:
@@ -408,19 +394,11 @@ _EDGES = 256
 """So many lengths are looked at as bins: a recording has ten thousands."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreeAxis:
-    """
-    Attributes:
-        use: with bins that hold every sample.
-        sizes: of the samples, ascending.
-    """
-
-    use: AxisUse
-    sizes: tuple[int, ...]
+FreeAxes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+"""Axis → (bins that hold every sample, the samples' sizes, ascending)."""
 
 
-def differing_axes(corpus: Corpus, model: Model, *, steps: bool = False) -> tuple[FreeAxis, ...]:
+def differing_axes(corpus: Corpus, model: Model, *, steps: bool = False) -> FreeAxes:
     """The named axes of the prepared model along which samples have different true sizes.
 
     Args:
@@ -433,24 +411,22 @@ def differing_axes(corpus: Corpus, model: Model, *, steps: bool = False) -> tupl
             if isinstance(axis, str):
                 found.setdefault(axis, []).append(column)
     together = {axis: np.sort(np.concatenate(columns)) for axis, columns in found.items()}
-    axes = []
+    axes = {}
     for axis, sizes in together.items():
         longest = int(sizes[-1])
         step, last = max(8, -(-longest // _EDGES // 8) * 8), -(-longest // 8) * 8 if longest > 64 else longest
         if sizes[0] != longest:
-            bins = optimal_bins(sizes, _BINS, last, multiple=step)
-            axes.append(FreeAxis(use=AxisUse(name=axis, bins=bins), sizes=tuple(sizes.tolist())))
-    return tuple(axes)
+            axes[axis] = (optimal_bins(sizes, _BINS, last, multiple=step), tuple(sizes.tolist()))
+    return axes
 
 
-def compiled_lengths(corpus: Corpus, model: Model, axes: Sequence[FreeAxis], *, steps: bool = False) -> tuple[int, ...]:
+def compiled_lengths(corpus: Corpus, model: Model, axes: FreeAxes, *, steps: bool = False) -> tuple[int, ...]:
     """What a target that compiles every length has to compile for arrays; empty where no axis is free."""
-    bins = {length for axis in axes for length in axis.use.bins}
+    bins = {length for own, _ in axes.values() for length in own}
     shapes = corpus.arrays or {}
-    named = {axis.use.name for axis in axes}
     for spec in model.inputs:
         for size, axis in zip(shapes.get(spec.name, ())[1 + steps :], spec.shape[1:], strict=False):
-            if not isinstance(axis, int) and axis not in named:
+            if not isinstance(axis, int) and axis not in axes:
                 bins.add(size)
     return tuple(sorted(bins))
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from workbench.commands.init.manifest import scalar
 from workbench.commands.init.model import Outline
 from workbench.evaluation.float_run import FloatRun
 from workbench.inputs.dataset import Dataset
-from workbench.inputs.metrics import counted_in_a_sample, scorer_of, usual_loss
+from workbench.inputs.metrics import MeaningScorer, counted_in_a_sample, scorer_of, usual_loss
 from workbench.targets import described
 from workbench.values.model import Model
 
@@ -79,27 +78,39 @@ _TIMING_S = 60.0
 """For the timed calls of a candidate and of the baseline beside it."""
 
 
+_JUDGED = {"classification": "share of samples in the right class", "ner": "entity-level F1"}
+
+
+def _judged_by(dataset: Dataset, model: Model) -> str:
+    """What accuracy is, for people."""
+    with contextlib.closing(scorer_of(dataset, model)) as scorer:
+        if dataset.metric is not None:
+            return f"{scorer.primary}, the metric of the dataset's manifest"
+        if dataset.retrieval is not None:
+            return f"{scorer.primary} of the documents of {dataset.retrieval.corpus.path.name}"
+        labelled = isinstance(scorer, MeaningScorer) and scorer.has_labels
+        truth = "the data's labels" if labelled else "the float model's answers"
+        return _JUDGED.get(dataset.task, f"{scorer.primary}, compared with {truth}")
+
+
 def experiment_text(
     name: str,
-    manifest: str,
-    show: Callable[[Path], str],
+    about: str,
+    model: str,
     outline: Outline,
     dataset: Dataset,
     run: FloatRun,
     *,
     cores: int,
-    judged: str,
     service: bool = True,
-    about: str = "",
 ) -> str:
     """The experiment file.
 
     Args:
-        name, manifest: of the experiment and its space; of the dataset manifest.
-        show: gives the path to write for a file.
-        judged: what accuracy is, in words.
+        name: of the experiment and its space.
+        about: of the model, and so of the dataset's manifest.
+        model: the path to write for its file.
         service: whether one can be asked for.
-        about: the model, where the manifest has a name of its own.
     """
     titles = " or ".join(described(target).title for target in outline.targets)
     targets = ", ".join(outline.targets)
@@ -122,15 +133,15 @@ def experiment_text(
         *([f"# Without the device: {start} {rehearsed}"] if start else []),
         "version: 1",
         f"name: {scalar(name)}",
-        f"about: Which INT8 and serving settings make {about or manifest} faster on {titles} without losing accuracy?",
-        f"model: {scalar(show(outline.source.path))}",
-        f"dataset: {scalar(f'../calibration/{manifest}.yaml')}",
+        f"about: Which INT8 and serving settings make {about} faster on {titles} without losing accuracy?",
+        f"model: {scalar(model)}",
+        f"dataset: {scalar(f'../calibration/{about}.yaml')}",
         f"{f'target: {target}':<40}# what executes the model",
         f"search_space: {scalar(f'../search_spaces/{name}.yaml')}  # what may vary",
         f"calibration: {{samples: {samples}, batch: {batch}}}   # observed once; every quantization algorithm is "
         "derived from them",
         *(_scored(there, used, host) if tuple(used) != there and min(used) >= _FEWEST else []),
-        f"# The axes of the Pareto front. accuracy: {judged}.",
+        f"# The axes of the Pareto front. accuracy: {_judged_by(dataset, outline.model)}.",
         "# Others: latency_p50_ms, latency_p95_ms, throughput_per_s, size_mb, peak_memory_mb"
         + (", service_throughput_per_s." if service else "."),
         f"objectives: [{first}, accuracy]",

@@ -6,14 +6,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from workbench.commands.console import ask
 from workbench.graph.intake.fold import numbers_of
 from workbench.graph.intake.ports import is_batch_name
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import BATCH, InputUse, Interface
-from workbench.values.model import Model, TensorSpec
+from workbench.values.model import Model, Sizes, TensorSpec, axes_text
 
 _MARKS = frozenset(
     ["out", "output", "in", "input", "next", "new", "prev", "previous", "init", "initial", "past", "present", "cur"]
@@ -23,26 +22,15 @@ _MOST_FILLED = 4096
 _STEP = re.compile(r"(?<=[a-z])(?:n|N|_n|'|0|1|_0|_1|_t)$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """
-    Attributes:
-        reasons: 'inputs.NAME', 'state.NAME' or 'axes.NAME' → why it was written.
-    """
-
-    interface: Interface
-    reasons: Mapping[str, str]
-
-
 def declare(
     source: Model,
     given: Mapping[str, tuple[int, ...]] | None,
     constants: Mapping[str, str],
     *,
     fixed_from: int | None = None,
-) -> Declared:
+) -> tuple[Interface, dict[str, str]]:
     """Constants as the user gave them, a state for inputs that an output of their shape is named after, and the axis
-    that counts samples where it is not the first.
+    that counts samples where it is not the first; and 'inputs.NAME' or 'state.NAME' → why it was written.
 
     Args:
         given: array of the data → its shape; None where the data are texts or come from a loader.
@@ -71,12 +59,25 @@ def declare(
             uses[name] = InputUse(name=name, constant=_constant(missing.pop(name), answer))
             reasons[f"inputs.{name}"] = "as it was answered"
     if missing:
-        raise _nothing_feeds(list(missing.values()), known, given)
+        unfed, one = list(missing.values()), next(iter(missing.values()))
+        others = [name for name in given or () if name not in known]
+        mistaken = f" The data's {', '.join(map(repr, others))} is no input." if others else ""
+        value = f", or --constant {one.name}=VALUE{', which a single number fills' if one.shape else ''}"
+        fixed = all(isinstance(size, int) for size in one.shape)
+        raise ConfigError(
+            f"nothing feeds the input {' and '.join(map(_input_words, unfed))}.{mistaken}",
+            key="inputs",
+            hint=f"Give the array {one.name!r} in every data file{value if fixed else ''}.",
+        )
     carried = {name for _, name in state}
     for name, (axes, why) in declared_axes(source.inputs, given or {}, carried, fixed_from=fixed_from).items():
         uses[name] = InputUse(name=name, axes=axes)
         reasons[f"inputs.{name}"] = why
-    return Declared(interface=Interface(inputs=tuple(uses.values()), state=state), reasons=reasons)
+    return Interface(inputs=tuple(uses.values()), state=state), reasons
+
+
+def _input_words(spec: TensorSpec) -> str:
+    return f"{spec.name!r} ({spec.dtype}, {axes_text(spec.shape) if spec.shape else 'a single number'})"
 
 
 def _constant(spec: TensorSpec, text: str) -> object:
@@ -100,20 +101,11 @@ def state_pairs(model: Model) -> Iterator[tuple[str, str]]:
         for given in model.inputs:
             if given.name in taken or given.name == output.name or not given.shape:
                 continue
-            alike = given.dtype == output.dtype and _fit(given.shape, output.shape)
+            alike = given.dtype == output.dtype and (not output.shape or _fits(given.shape, output.shape))
             if alike and _bare(given.name) == _bare(output.name):
                 taken.add(given.name)
                 yield output.name, given.name
                 break
-
-
-def _fit(first: Sequence[int | str | None], second: Sequence[int | str | None]) -> bool:
-    """Whether two shapes can be one, where an output's may not be known."""
-    if not second:
-        return True
-    return len(first) == len(second) and all(
-        a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in zip(first, second, strict=True)
-    )
 
 
 def _bare(name: str) -> str:
@@ -123,27 +115,7 @@ def _bare(name: str) -> str:
     return _STEP.sub("", "_".join(kept)).lower()
 
 
-def _nothing_feeds(
-    unfed: Sequence[TensorSpec], known: Mapping[str, TensorSpec], given: Mapping[str, tuple[int, ...]] | None
-) -> ConfigError:
-    names = " and ".join(_input_words(spec) for spec in unfed)
-    one = unfed[0]
-    fixed = all(isinstance(size, int) for size in one.shape)
-    filled = ", which a single number fills" if one.shape else ""
-    value = f"--constant {one.name}=VALUE{filled}"
-    others = [name for name in given or () if name not in known]
-    mistaken = f" The data's {', '.join(map(repr, others))} is no input." if others else ""
-    hint = f"Give the array {one.name!r} in every data file" + (f", or {value}" if fixed else "") + "."
-    return ConfigError(f"nothing feeds the input {names}.{mistaken}", key="inputs", hint=hint)
-
-
-def _input_words(spec: TensorSpec) -> str:
-    shape = ", ".join("?" if size is None else str(size) for size in spec.shape)
-    return f"{spec.name!r} ({spec.dtype}, {f'[{shape}]' if spec.shape else 'a single number'})"
-
-
 Axes = tuple[str | int, ...]
-Shape = Sequence[int | str | None]
 
 
 def declared_axes(
@@ -172,8 +144,8 @@ def declared_axes(
         if spec.name not in given or not spec.shape:
             continue
         sample = given[spec.name][2:] if carried else given[spec.name][1:]
-        if len(sample) == len(spec.shape) and _fits(spec.shape, sample):
-            why = f"one sample, {_words(sample)}, has the input's own shape: one call is one sample"
+        if _fits(spec.shape, sample):
+            why = f"one sample, {axes_text(sample)}, has the input's own shape: one call is one sample"
             found[spec.name] = (_named(spec, None), why)
             continue
         places = [k for k in range(len(spec.shape)) if _fits(_without(spec.shape, k), sample)]
@@ -181,10 +153,8 @@ def declared_axes(
         if fixed and 0 in places:
             found[spec.name] = ((BATCH, *sample), "the sizes that all samples have")
         elif places and 0 not in places:
-            found[spec.name] = (
-                _named(spec, places[0]),
-                f"one sample is {_words(sample)}, so that this axis counts them",
-            )
+            why = f"one sample is {axes_text(sample)}, so that this axis counts them"
+            found[spec.name] = (_named(spec, places[0]), why)
     return found
 
 
@@ -206,13 +176,15 @@ def _may_count(spec: TensorSpec, axis: int) -> bool:
     return axis == 0 or spec.shape[axis] == 1 or all(isinstance(size, int) and size > 0 for size in others)
 
 
-def _without(shape: Shape, axis: int) -> Shape:
-    return [*shape[:axis], *shape[axis + 1 :]]
+def _without(shape: Sizes, axis: int) -> Sizes:
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _fits(shape: Shape, sample: Sequence[int]) -> bool:
-    return len(shape) == len(sample) and all(
-        not isinstance(size, int) or size < 1 or size == n for size, n in zip(shape, sample, strict=True)
+def _fits(shape: Sizes, other: Sizes) -> bool:
+    """Whether two shapes can be one, where a size may be free."""
+    return len(shape) == len(other) and all(
+        a == b or not (isinstance(a, int) and isinstance(b, int) and min(a, b) > 0)
+        for a, b in zip(shape, other, strict=True)
     )
 
 
@@ -228,7 +200,3 @@ def _named(spec: TensorSpec, batch: int | None) -> Axes:
         else f"{spec.name}_{axis}"
         for axis, size in enumerate(spec.shape)
     )
-
-
-def _words(sample: Sequence[int]) -> str:
-    return f"[{', '.join(map(str, sample))}]"

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.commands.init.data import Corpus, FreeAxis
-from workbench.commands.init.interface import Declared
+from workbench.commands.init.data import Corpus, FreeAxes
 from workbench.commands.init.model import Outline
 from workbench.commands.init.retrieval import Searched
 from workbench.commands.options import pairs
@@ -17,11 +16,10 @@ from workbench.inputs.library_metrics import NAMED, WHOLE_SET
 from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.documents.input_files import check_file
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.interface import InputUse, OutputUse
+from workbench.values.interface import InputUse, Interface, OutputUse
 from workbench.values.model import Model
 from workbench.values.preprocess import WELL_KNOWN_INPUTS, Role
 
-_KEY = "--metric"
 _SPLITS = {
     "calibration": "which values do activations take?",
     "validation": "scores candidates during the search",
@@ -37,13 +35,13 @@ def wished_metric(written: str) -> Callable[[Show], str]:
     """The value of the manifest's key for `file.py:function`, `NAME`, or `NAME:OPTION=VALUE,OPTION=VALUE`."""
     file, colon, function = written.rpartition(":")
     if colon and file.endswith(".py"):
-        check_file(Path(file), key=_KEY)
+        check_file(Path(file), key="--metric")
         return lambda show: scalar(f"{show(Path(file))}:{function}")
     name, _, rest = written.partition(":")
     if name not in NAMED:
         hint = WHOLE_SET.get(name) or f"Write file.py:function; or {nearest(name, NAMED)}"
-        raise ConfigError(f"{name!r} is no metric of a library, nor a function of a file.", key=_KEY, hint=hint)
-    options, kinds = pairs(filter(None, rest.split(",")), _KEY), NAMED[name].options
+        raise ConfigError(f"{name!r} is no metric of a library, nor a function of a file.", key="--metric", hint=hint)
+    options, kinds = pairs(filter(None, rest.split(",")), "--metric"), NAMED[name].options
 
     def text(show: Show) -> str:
         parts = [f"name: {name}"]
@@ -67,21 +65,23 @@ class Subject:
     """What a manifest is about.
 
     Attributes:
+        reasons: 'inputs.NAME' or 'state.NAME' → why it was written.
         axes: along which samples differ.
         padded: they are padded, because a target compiles every length; else that stands as a comment.
     """
 
     outline: Outline
     corpus: Corpus
-    declared: Declared
+    interface: Interface
+    reasons: Mapping[str, str]
     metric: Callable[[Show], str] | None
-    axes: tuple[FreeAxis, ...]
+    axes: FreeAxes
     padded: bool
 
 
 def manifest_text(name: str, show: Show, subject: Subject) -> str:
     """The dataset manifest; `show` gives the path to write for a file."""
-    outline, corpus, declared, metric = subject.outline, subject.corpus, subject.declared, subject.metric
+    outline, corpus, interface, metric = subject.outline, subject.corpus, subject.interface, subject.metric
     lines = [
         f"# Dataset of the experiment {name}. Check the splits: they were told apart by the files' names and order.",
         "# Paths are relative to this file.",
@@ -105,7 +105,16 @@ def manifest_text(name: str, show: Show, subject: Subject) -> str:
     elif corpus.searched is not None:
         lines += _retrieval_lines(corpus.searched, show)
     elif corpus.task == "tensors":
-        lines.append(_compared_with(corpus, declared))
+        found = "Labels are not used" if corpus.truths else "No labels were found"
+        said = [f"# {found}: candidates are compared with the float model's own answers."]
+        if any(AGAINST in dict(use.options) for use in interface.outputs):
+            said = [
+                "# Outputs with `against` are compared with the data's labels, those of the candidate and of the float "
+                "model",
+                "# alike; their agreement with the float model's own answers has the same names with float_ before "
+                "them.",
+            ]
+        lines += said
     if corpus.labels is not None:
         path, note = f"{name}.labels.json", "the data number the classes, so the names are numbers; rename at will"
         if isinstance(corpus.labels, Path):
@@ -117,7 +126,7 @@ def manifest_text(name: str, show: Show, subject: Subject) -> str:
     if corpus.tokenizer is not None:
         lines += [f"tokenizer: {scalar(show(corpus.tokenizer))}", *_length_lines(outline, corpus.lengths)]
         roles = _role_lines(outline.model)
-    lines += interface_lines(declared, roles)
+    lines += _interface_lines(interface, subject.reasons, roles)
     lines += _axis_lines(subject.axes, padded=subject.padded)
     return "\n".join(lines) + "\n"
 
@@ -134,17 +143,6 @@ def _retrieval_lines(found: Searched, show: Show) -> list[str]:
 
 def _mapping(columns: Mapping[str, str]) -> str:
     return f"{{{', '.join(f'{key}: {scalar(text)}' for key, text in columns.items())}}}"
-
-
-def _compared_with(corpus: Corpus, declared: Declared) -> str:
-    if any(AGAINST in dict(use.options) for use in declared.interface.outputs):
-        return (
-            "# Outputs with `against` are compared with the data's labels, those of the candidate and of the float "
-            "model\n"
-            "# alike; their agreement with the float model's own answers has the same names with float_ before them."
-        )
-    found = "Labels are not used" if corpus.truths else "No labels were found"
-    return f"# {found}: candidates are compared with the float model's own answers."
 
 
 def max_length_of(outline: Outline, corpus: Corpus) -> int | None:
@@ -201,51 +199,50 @@ def _role_lines(model: Model) -> list[str]:
     return [f"  {scalar(name)}: {role}  {guessed}" for name, role in roles.items()]
 
 
-def _axis_lines(axes: Sequence[FreeAxis], *, padded: bool) -> list[str]:
+def _axis_lines(axes: FreeAxes, *, padded: bool) -> list[str]:
     if not axes:
         return []
+    written = [f"  {scalar(a)}: {{bins: [{', '.join(map(str, bins))}], pad: 0}}" for a, (bins, _) in axes.items()]
     lines = []
-    for axis in axes:
-        half = axis.sizes[len(axis.sizes) // 2]
-        lines.append(f"# Samples differ along {axis.use.name!r}: half have up to {half}, the largest {axis.sizes[-1]}.")
-    written = [
-        "axes:",
-        *(f"  {scalar(a.use.name)}: {{bins: [{', '.join(map(str, a.use.bins))}], pad: 0}}" for a in axes),
-    ]
+    for axis, (_, sizes) in axes.items():
+        half = sizes[len(sizes) // 2]
+        lines.append(f"# Samples differ along {axis!r}: half have up to {half}, the largest {sizes[-1]}.")
     if padded:
-        lines.append(
-            "# They are padded to the least bin that holds them, since every size is compiled. If padding changes"
-        )
-        return [*lines, "# what the model gives, bins must be the sizes that samples have.", *written]
+        return [
+            *lines,
+            "# They are padded to the least bin that holds them, since every size is compiled. If padding changes",
+            "# what the model gives, bins must be the sizes that samples have.",
+            "axes:",
+            *written,
+        ]
     lines.append("# Those of one size share a batch. If padding does not change what the model gives, more can share:")
-    return [*lines, *(f"# {line}" for line in written)]
+    return [*lines, "# axes:", *(f"# {line}" for line in written)]
 
 
-def interface_lines(declared: Declared, roles: Sequence[str] = ()) -> list[str]:
+def _interface_lines(found: Interface, reasons: Mapping[str, str], roles: Sequence[str]) -> list[str]:
     """
     Args:
         roles: entries of `inputs:` for texts, as lines.
     """
-    found, reasons = declared.interface, declared.reasons
-    inputs = [
+    lines = [
         f"  {scalar(use.name)}: {{{_use(use)}}}{_because(reasons.get(f'inputs.{use.name}', ''))}"
         for use in found.inputs
     ]
-    lines = ["inputs:", *roles, *inputs] if roles or inputs else []
+    lines = ["inputs:", *roles, *lines] if roles or lines else []
     if found.state:
-        lines.append(
-            "# Output: the input it is carried to from step to step. Arrays have an axis of steps behind that of"
-        )
-        lines.append("# samples: [samples, steps, ...].")
-        lines.append("state:")
-        lines += [f"  {scalar(o)}: {scalar(i)}{_because(reasons.get(f'state.{o}', ''))}" for o, i in found.state]
+        lines += [
+            "# Output: the input it is carried to from step to step. Arrays have an axis of steps behind that of",
+            "# samples: [samples, steps, ...].",
+            "state:",
+            *(f"  {scalar(o)}: {scalar(i)}{_because(reasons.get(f'state.{o}', ''))}" for o, i in found.state),
+        ]
     if found.outputs:
-        lines.append(
-            "# What each output means decides how a candidate is compared with the float model; the first one's"
-        )
-        lines.append("# metric is the accuracy. Limits of others: limits: {METRIC: WORST VALUE} in the mapping.")
-        lines.append("outputs:")
-        lines += [f"  {scalar(use.name)}: {_meaning(use)}{_because(use.reason)}" for use in found.outputs]
+        lines += [
+            "# What each output means decides how a candidate is compared with the float model; the first one's",
+            "# metric is the accuracy. Limits of others: limits: {METRIC: WORST VALUE} in the mapping.",
+            "outputs:",
+            *(f"  {scalar(use.name)}: {_meaning(use)}{_because(use.reason)}" for use in found.outputs),
+        ]
     return lines
 
 

@@ -23,7 +23,7 @@ from workbench.evaluation.metric_check import refuse_shared
 from workbench.graph.read import load_graph
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.arrays import SIZES
-from workbench.inputs.dataset.stored import StoredArray, npz_arrays
+from workbench.inputs.dataset.stored import npz_arrays
 from workbench.inputs.metrics import InferredOutput, MeaningScorer, infer_outputs, scorer_of
 from workbench.inputs.metrics.agreement import AGAINST, reading_of
 from workbench.inputs.metrics.inference import PASSED
@@ -92,13 +92,6 @@ def _as_written(one: InferredOutput, written: str) -> OutputUse:
     return OutputUse(name=one.name, meaning=meaning, options=tuple(sorted(options.items())), reason=reason)
 
 
-def _against(output: str, label: Any, *, first: bool) -> str:
-    """The option for labels: of several outputs one alone can have those without a name."""
-    if isinstance(label, Mapping):
-        return f":{AGAINST}=labels.{output}" if output in label else ""
-    return f":{AGAINST}=labels" if first and label is not None else ""
-
-
 def _choices(one: InferredOutput, run: FloatRun) -> tuple[str, ...]:
     """What would fit, the likeliest first: boxes with their options, where its values can be read as boxes with shares
     for scores."""
@@ -110,17 +103,18 @@ def _cannot_know(unknown: Sequence[InferredOutput], model: Model, run: FloatRun)
     label = first_label(run)
     choices = {one.name: (*_choices(one, run), "ignored") for one in unknown}
     told = "; ".join(f"{one.name!r} ({one.reason}): {', '.join(choices[one.name])}" for one in unknown)
-    said = (
-        f"{one.name}={choices[one.name][0]}{_against(one.name, label, first=not place)}"
-        for place, one in enumerate(unknown)
-    )
-    written = " ".join(f"--output {shlex.quote(one)}" for one in said)
+    written = []
+    for place, one in enumerate(unknown):
+        against = f":{AGAINST}=labels" if label is not None and not place else ""  # one alone can have those
+        if isinstance(label, Mapping):
+            against = f":{AGAINST}=labels.{one.name}" if one.name in label else ""
+        written.append(f"--output {shlex.quote(f'{one.name}={choices[one.name][0]}{against}')}")
     which = "an output means" if len(unknown) == 1 else "some outputs mean"
     return ConfigError(
         f"nothing tells what {which}, and a wrong guess would give a wrong accuracy. {told}.",
         file=model.origin.path if model.origin is not None else model.path,
         key="outputs",
-        hint=f"Say it, such as {written}",
+        hint=f"Say it, such as {' '.join(written)}",
     )
 
 
@@ -145,7 +139,12 @@ def labels_of(files: Sequence[Path], inputs: Collection[str], *, free: bool) -> 
         free: an output is to be held against them, so that they are no classes.
     """
     first = npz_arrays(files[0], texts=LABEL_COLUMNS)
-    numbers = {n: len(a.shape) for n, a in first.items() if n not in inputs and _is_ids(n, a, first)}
+    ids_or_tags = {
+        name: len(array.shape)
+        for name, array in first.items()
+        if name not in inputs and np.dtype(array.dtype).kind in "iu" and name + SIZES not in first
+    }
+    numbers = {name: rank for name, rank in ids_or_tags.items() if rank <= RANK_OF_TAGS}
     ids = None if free else match(numbers, LABEL_COLUMNS)
     if ids is not None:
         return ids, numbers[ids]
@@ -161,11 +160,6 @@ def match(columns: Collection[str], known: Sequence[str]) -> str | None:
     """The column whose name stands first among the known ones, as the file spells it."""
     spelled = {column.strip().lower(): column for column in columns}
     return next((spelled[name] for name in known if name in spelled), None)
-
-
-def _is_ids(name: str, array: StoredArray, beside: Collection[str]) -> bool:
-    whole = np.dtype(array.dtype).kind in "iu"
-    return whole and len(array.shape) <= RANK_OF_TAGS and name + SIZES not in beside
 
 
 def held_against_labels(

@@ -1,7 +1,9 @@
-"""Looking at the model: what it is about, what can be INT8, which lengths and batches it takes, what targets say."""
+"""Looking at the model: what it is about, what can be INT8, which lengths and batches it takes; and for which targets
+files are written, which of them share an experiment, and whether each can run what was staged."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,14 +11,20 @@ from pathlib import Path
 
 import onnx
 
+from workbench.evaluation.data_check import check_data
 from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
+from workbench.inputs.experiment import read_experiment
 from workbench.quantization.lowering.normalize import normalized
-from workbench.targets import REFERENCE, described
+from workbench.search.refusals import candidate_errors, cannot_run
+from workbench.space.space import Forbidden, build
+from workbench.targets import REFERENCE, described, graph_targets, open_target
+from workbench.targets.base import OperatorIssue
 from workbench.targets.description import SpaceStart
 from workbench.targets.int8_issues import quantized_already
-from workbench.values.errors import CompileError, ConfigError
+from workbench.values.errors import CompileError, ConfigError, ToolchainError, nearest
+from workbench.values.installed_targets import target_names
 from workbench.values.model import Model
 
 _FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows
@@ -144,3 +152,104 @@ def longest_text(proto: onnx.ModelProto) -> int | None:
         elif table.dims[0] >= _FEWEST_POSITIONS:
             tables.append(table)
     return min((int(t.dims[0]) // 16 * 16 for t in tables if t.dims[1] in widths), default=None)
+
+
+# --- targets ---------------------------------------------------------------------------------------------------------
+
+ALL = "all"
+
+
+Groups = Sequence[tuple[str, ...]]
+"""Targets, each group an experiment of its own: modelled times are never compared with measured ones, and those of a
+device not with those of this host."""
+
+
+def choose_targets(written: Sequence[str]) -> tuple[Groups, bool, list[str]]:
+    """The targets of `--target a,b` or `--target a --target b`, all by 'all', without those that cannot work; whether
+    each was named; and notes on which were left out, and why."""
+    names = [name.strip() for text in written for name in text.split(",") if name.strip()] or [REFERENCE]
+    notes: list[str] = []
+    named = ALL not in names
+    if not named:
+        if len(names) > 1:
+            raise ConfigError("'all' leaves nothing to add.", key="--target")
+        names = []
+        for target in graph_targets():
+            # a device that is not here may be rehearsed, or be on another machine; a library that is missing may not
+            missing = present(target.name) if target.on_host else ""
+            notes += [f"{target.name} is left out: {missing}"] if missing else []
+            names += [] if missing else [target.name]
+    for name in names:
+        if name not in target_names():
+            raise ConfigError(f"{name!r} is not a target.", key="--target", hint=nearest(name, (*target_names(), ALL)))
+        if described(name).language:
+            raise ConfigError(
+                f"{name!r} takes folders of language models, no ONNX files.",
+                key="--target",
+                hint=f"Start from search_spaces/{name}.yaml; docs/llm.md says how.",
+            )
+    if len(set(names)) != len(names):
+        raise ConfigError(f"{', '.join(names)}: one stands twice.", key="--target")
+    host = tuple(name for name in names if described(name).on_host)
+    devices = tuple((name,) for name in names if not described(name).on_host)
+    return (*([host] if host else []), *devices), named, notes
+
+
+def present(name: str) -> str:
+    """Empty where a target can be used on this machine, else what is missing."""
+    try:
+        open_target(name).toolchain()
+    except ToolchainError as error:
+        return str(error)
+    return ""
+
+
+def read_back(groups: Groups, experiments: Sequence[Path], *, named: bool, one_size: bool) -> tuple[Groups, list[str]]:
+    """Groups whose every target runs the float model, and a note on each that does not.
+
+    Args:
+        named: each target was named, so that one that does not is an error.
+        one_size: all samples of an input have the same size.
+    """
+    kept: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    for group, path in zip(groups, experiments, strict=True):
+        experiment = read_experiment(path)
+        check_data(experiment)
+        asked: dict[str, list[OperatorIssue]] = {}  # of each target that can be asked here, about its float candidate
+        for preset in experiment.space.presets:
+            with contextlib.suppress(Forbidden, ToolchainError):
+                one = build(experiment.space, preset.assignment)
+                if one.quantization.scheme == "none" and one.target not in asked:
+                    asked[one.target] = []
+                    asked[one.target] = candidate_errors(open_target(one.target), experiment.model, one)
+        rest = list(group)
+        for target, issues in asked.items():
+            if not issues:
+                continue
+            more = ""
+            if any("free axes" in issue.problem for issue in issues):
+                first = "Samples differ in size: resize or pad them to one and write them again; then "
+                alone = f"`workbench init … --target {target}` alone gives every axis the size it has in the data."
+                more = f"\n  {'' if one_size else first}{alone}"
+            refusal = cannot_run(target, issues, experiment.model, key="--target", more=more)
+            if named:
+                raise refusal
+            notes.append(f"{target} is left out: {refusal}")
+            rest.remove(target)
+        if rest:
+            kept.append(tuple(rest))
+    if not kept:
+        raise ConfigError(f"no target can run it. {' '.join(notes)}", key="--target")
+    return kept, notes
+
+
+@contextlib.contextmanager
+def about_the_users_files(staging: Path) -> Iterator[None]:
+    """An error speaks of the user's files, never of the staged ones."""
+    try:
+        yield
+    except ConfigError as error:
+        inside = error.file is None or Path(error.file).resolve().is_relative_to(staging.resolve())
+        file, line = (None, None) if inside else (error.file, error.line)
+        raise ConfigError(error.rule, file=file, line=line, key=error.key, hint=error.hint) from error

@@ -32,7 +32,6 @@ def space_text(
     outline: Outline,
     cores: int,
     *,
-    text: bool = False,
     lengths: Sequence[int] = (),
     max_length: int | None = None,
     compiled_lengths: Sequence[int] = (),
@@ -43,14 +42,14 @@ def space_text(
     """The search space.
 
     Args:
-        text: samples are texts, which may be grouped and padded by their lengths.
-        lengths, max_length: of the texts; choices that come to the same bins stand once.
+        lengths, max_length: of the texts, which may be grouped and padded by them; choices that come to the same bins
+            stand once. Empty where samples are no texts.
         compiled_lengths: of samples that are arrays along a free axis, for targets that compile every length.
         service: which settings a service may be told.
         cfg: configurations of a vendor's quantizer, relative to the space's file.
         about: the model, where the space has a name of its own.
     """
-    bins = _bins(outline, text, lengths, max_length, compiled_lengths)
+    bins = _bins(outline, lengths, max_length, compiled_lengths)
     schemes = _schemes(outline)
     titles = " or ".join(described(target).title for target in outline.targets)
     names = ", ".join(outline.targets)
@@ -80,7 +79,7 @@ def space_text(
     if threaded:
         lines += ["", *_parameter("serving.intra_op_threads", threads, _for(outline, threaded))]
     why = ["  # The lengths that are compiled; each sample is padded to the least that holds it."]
-    if text:
+    if lengths:
         why = [
             "  # Padded lengths, each group of samples a queue of its own: the N with the least padding for",
             '  # these data; one is the longest alone. Lists such as "32 64 128" work too.',
@@ -197,9 +196,7 @@ def _of_targets(outline: Outline) -> list[str]:
     return [*lines, why, *switches] if switches else lines
 
 
-def _bins(
-    outline: Outline, text: bool, lengths: Sequence[int], max_length: int | None, compiled: Sequence[int]
-) -> list[Bins]:
+def _bins(outline: Outline, lengths: Sequence[int], max_length: int | None, compiled: Sequence[int]) -> list[Bins]:
     if outline.fixed_length is not None:
         return []
     names: dict[str, list[str]] = {}
@@ -209,12 +206,11 @@ def _bins(
                 names.setdefault(name, []).append(target)
     found: list[Bins] = []
     for name, targets in names.items():
-        if text:
+        if max_length is not None:
             words = [f"optimal {count}" for count in _BINS]
-            if lengths and max_length is not None:
-                dimension, array = dimensions_of(targets[0])[name], np.array(lengths, dtype=np.int64)
-                distinct = {bins_of(word, dimension, array, max_length): word for word in reversed(words)}
-                words = [word for word in words if word in distinct.values()]
+            dimension, array = dimensions_of(targets[0])[name], np.array(lengths, dtype=np.int64)
+            distinct = {bins_of(word, dimension, array, max_length): word for word in reversed(words)}
+            words = [word for word in words if word in distinct.values()]
             found.append((name, tuple(words), tuple(targets)))
         elif compiled and not name.startswith("serving."):
             found.append((name, (" ".join(map(str, compiled)),), tuple(targets)))

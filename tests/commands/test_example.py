@@ -1,16 +1,19 @@
-"""An example is built whole or not at all, and alike for a seed."""
+"""An example is built whole or not at all, and alike for a seed: texts, the tokenizer made of them, and a model."""
 
 from __future__ import annotations
 
 import json
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
 import torch
+from tokenizers import Tokenizer
 
-from workbench.commands.example.build import Recipe, build_example
+from workbench.commands.example.build import Recipe, build_example, character_tokenizer, write_tokenizer
+from workbench.commands.example.texts import ENTITIES, TAGS, documents
 from workbench.values.errors import ConfigError
 
 TINY = Recipe(
@@ -94,3 +97,37 @@ def test_what_is_there_is_left_alone_and_a_crash_on_the_way_leaves_nothing(tmp_p
         assert files_below(tmp_path) == ["mine.txt"]
     with pytest.raises(ConfigError, match="Did you mean 'loan-ner-mini'"):
         build_example("loan-ner-mni", tmp_path / "x", ignore)
+
+
+MANY = tuple(documents(3000, seed=7))
+
+
+def test_tags_are_valid_bio_of_every_entity_and_no_mark_of_a_template_is_left() -> None:
+    for document in MANY:
+        before = "O"
+        for tag in document.tags:
+            assert tag in TAGS
+            assert not tag.startswith("I-") or before[2:] == tag[2:], document
+            before = tag
+    assert {tag[2:] for document in MANY for tag in document.tags if tag != "O"} == set(ENTITIES)
+    assert not [d.text for d in MANY if set(d.text) & set("{}[]|")]
+    # one character is one token, so that tags stay aligned whatever the tokenizer normalizes
+    assert not [c for d in MANY for c in set(d.text) if len(unicodedata.normalize("NFKC", c)) != 1]
+    assert len({d.label for d in MANY if "借款合同" in d.text}) >= 3, "classes overlap in what they say"
+    assert MANY[:50] == tuple(documents(50, seed=7))
+    ours, theirs = ({d.text for d in documents(300, seed)} for seed in (1, 2))
+    assert len(ours & theirs) < 10, "another seed gives other texts"
+
+
+SOME = tuple(documents(200, seed=5))
+
+
+def test_tokenizer_gives_one_token_per_character_and_reads_back(tmp_path: Path) -> None:
+    write_tokenizer(character_tokenizer((d.text for d in SOME), minimum_count=1), tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for document in SOME:
+        encoding = tokenizer.encode(document.text)
+        assert len(encoding.ids) == len(document.text) + 2
+        assert (encoding.tokens[0], encoding.tokens[-1]) == ("[CLS]", "[SEP]")
+        assert "[UNK]" not in encoding.tokens
+        assert tokenizer.encode(list(document.text), is_pretokenized=True).ids == encoding.ids

@@ -1,16 +1,21 @@
-"""The commands around it: `cache`, what the store holds and what machines share; `cluster`, what a cluster has."""
+"""The commands around it: `cache`, what the store holds and what machines share; `cluster`, what a cluster has; and
+`emulator`, which starts the CANN emulator's own program. Nothing of the workbench imports the emulator.
+
+    eval "$(workbench emulator env)"
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from workbench.api.opening import open_store
 from workbench.commands.console import out, print_json, say
 from workbench.commands.options import AsJson, seconds
+from workbench.values.system.lifeline import run_tied
 
 
 def cache(
@@ -21,6 +26,8 @@ def cache(
     kind: Annotated[list[str] | None, typer.Option(help="with --prune: only this kind; repeat for several")] = None,
 ) -> None:
     """Show what the store holds, and prune it. Sweeps (journals) are never touched."""
+    from workbench.evaluation.store import open_store
+
     with open_store(workspace) as opened:
         if prune:
             age = None if older_than is None else seconds(older_than, "--older-than")
@@ -55,3 +62,35 @@ def cluster(
         table.add_row(node["host"], node["identity"][:6], str(node["processors"]), cards)
     out.print(table)
     say(f"{found['totals']['cards']} cards, {found['totals']['free']} of them free")
+
+
+_RUN = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "runpy.run_module('workbench.cann_emulator', run_name='__main__', alter_sys=True)"
+)
+"""This very workbench, wherever it lies: its folder goes to the child by argument, and PYTHONPATH stays as it is."""
+
+emulator = typer.Typer(
+    name="emulator",
+    help="Rehearse on an emulated CANN 8.5.0 with a 910B3; every result says that it is emulated.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+_PROGRAMS = {
+    "env": 'Print the lines that switch it on, for eval "$(…)". Options: --root --devices --hbm-mb.',
+    "fit": "Fit the emulator's model of time to an msprof summary of a real device.",
+    "remove": "Delete what `env` wrote: --root DIR, or all of it in the user's cache.",
+}
+
+
+def _start(context: typer.Context) -> None:
+    """Its words go through as they are; so does its exit code."""
+    package, words = Path(__file__).parents[2], [str(context.info_name), *context.args]
+    code = run_tied([sys.executable, "-P", "-c", _RUN, str(package), *words])
+    if code:
+        raise typer.Exit(code if code > 0 else 1)
+
+
+for _name, _text in _PROGRAMS.items():
+    given = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    emulator.command(_name, help=_text, context_settings=given)(_start)
