@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.testing.encoder import CLASSES, WIDTH, tiny_encoder
+from workbench.testing.encoder import CLASSES, WIDTH, tiny_encoder, value
 
 
 def masked_encoder() -> onnx.ModelProto:
@@ -38,9 +38,7 @@ def masked_encoder() -> onnx.ModelProto:
     del graph.node[:]
     graph.node.extend([*order[:place], *hide, *order[place:], tags])
     del graph.input[:]
-    graph.input.extend(
-        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"])
-        for name in ("input_ids", "attention_mask")
-    )
-    graph.output.append(helper.make_tensor_value_info("tags", TensorProto.FLOAT, ["batch", "length", CLASSES]))
+    names, sizes = ("input_ids", "attention_mask"), ["batch", "length"]
+    graph.input.extend(value(name, sizes, TensorProto.INT64) for name in names)
+    graph.output.append(value("tags", [*sizes, CLASSES]))
     return proto

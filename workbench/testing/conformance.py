@@ -392,8 +392,7 @@ class HostConformance(TargetConformance):
             helper.make_node("ConvInteger", ["q", "kernel"], ["c"], name="conv"),
             helper.make_node("Cast", ["c"], ["y"], name="cast", to=TensorProto.FLOAT),
         ]
-        q = helper.make_tensor_value_info("q", TensorProto.UINT8, ["n", 4, 2, 2])
-        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4, 2, 2])
+        q, y = value("q", ["n", 4, 2, 2], TensorProto.UINT8), value("y", ["n", 4, 2, 2])
         integer = model_of(nodes, {"kernel": np.ones((4, 4, 1, 1), np.uint8)}, [q], [y])
 
         for path in (dynamic, save(integer, tmp_path / "integer.onnx")):

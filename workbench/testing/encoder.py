@@ -32,9 +32,9 @@ PRODUCTS = ("scores", "context")
 Array = npt.NDArray[np.generic]
 
 
-def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
-    """A float tensor at the edge of a graph."""
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+def value(name: str, shape: Sequence[int | str] | None, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    """A tensor at the edge of a graph."""
+    return helper.make_tensor_value_info(name, kind, shape)
 
 
 def model_of(
@@ -101,9 +101,8 @@ def tiny_encoder(*, batch: int | str = "batch", length: int | str = "length") ->
     nodes.append(
         helper.make_node("Gemm", [pooled, "classifier_w", "classifier_b"], ["logits"], name="classifier", transB=1)
     )
-    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [batch, length])
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, CLASSES])
-    return model_of(nodes, weights, [ids], [logits])
+    ids = value("ids", [batch, length], TensorProto.INT64)
+    return model_of(nodes, weights, [ids], [value("logits", [batch, CLASSES])])
 
 
 def ids(batch: int, length: int, seed: int = 0) -> dict[str, Array]:
@@ -165,9 +164,7 @@ def record_of(
     probe = onnx.ModelProto()
     probe.CopyFrom(proto)
     known = {output.name for output in probe.graph.output}
-    probe.graph.output.extend(
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in wanted if name not in known
-    )
+    probe.graph.output.extend(value(name, None) for name in wanted if name not in known)
     values = {**feeds, **dict(zip(wanted, run(probe, feeds, wanted), strict=True))}
     stored = constants(proto)
 

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, helper
 
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure, Console
 from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.testing.encoder import ids, model_of, record_for, tiny_encoder
+from workbench.testing.encoder import ids, model_of, record_for, tiny_encoder, value
 
 Array = npt.NDArray[Any]
 
@@ -63,8 +63,7 @@ def mlp(*sizes: int, batch: int = 4, seed: int = 0, spread: float = 1.0) -> onnx
         if not last:
             nodes.append(helper.make_node("Relu", [f"s{index}"], [f"r{index}"], name=f"relu{index}"))
             x = f"r{index}"
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [batch, sizes[i]]) for n, i in (("x", 0), ("y", -1))]
-    return model_of(nodes, weights, ends[:1], ends[1:], 16)
+    return model_of(nodes, weights, [value("x", [batch, sizes[0]])], [value("y", [batch, sizes[-1]])], 16)
 
 
 def codes_of(model: Path, /, **flags: str) -> list[str]:

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, helper
 
 from tests.cann_emulator.atc.compiling import Array, compiled, node
 from tests.small_graphs import write_graph
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel
+from workbench.testing.encoder import run, value
 
 
 def floats(*shape: int, seed: int = 0) -> Array:
@@ -25,8 +25,7 @@ def floats(*shape: int, seed: int = 0) -> Array:
 
 
 def branch(kind: str, name: str) -> onnx.GraphProto:
-    value = helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8])
-    return helper.make_graph([helper.make_node(kind, ["x"], [name], name="inner")], kind, [], [value])
+    return helper.make_graph([helper.make_node(kind, ["x"], [name], name="inner")], kind, [], [value(name, [4, 8])])
 
 
 IMAGE, ROWS = floats(2, 4, 8, 8), floats(4, 8)
@@ -79,7 +78,7 @@ def write(nodes: list[NodeProto], x: Array, weights: dict[str, Array], path: Pat
 @pytest.mark.parametrize("name", CASES)
 def test_an_operator_compiles_and_computes(name: str, tmp_path: Path) -> None:
     nodes, x, weights = CASES[name]
-    wanted = _reference(write(nodes, x, weights, tmp_path / "wanted/m.onnx"), {"x": x})
+    wanted = run(onnx.load(write(nodes, x, weights, tmp_path / "wanted/m.onnx")), {"x": x})
     path = write(nodes, x, weights, tmp_path / "m.onnx", 11 if name.startswith("resize") else 14)
     for mode in ("must_keep_origin_dtype", "force_fp16"):
         model = compiled(path, precision_mode=mode)
@@ -154,16 +153,11 @@ def test_any_graph_keeps_meaning(
     model = compiled(path, precision_mode=mode)
     check_wiring(model)
     feeds = {"x": np.random.default_rng(1).normal(size=(WIDTH, WIDTH)).astype(np.float32) / 2}
-    wanted, results = _reference(path, feeds), Executable(model, threads=1).run(feeds)
+    wanted, results = run(onnx.load(path), feeds), Executable(model, threads=1).run(feeds)
     scale = max(1.0, *(float(np.abs(value).max()) for value in wanted))
     close = (1e-5 if mode == "must_keep_origin_dtype" else 0.05) * scale
     for tensor, expected in zip(model.outputs, wanted, strict=True):
         np.testing.assert_allclose(results[tensor.name], expected, rtol=0, atol=close)
-
-
-def _reference(path: Path, feeds: dict[str, Array]) -> list[Array]:
-    results: list[Array] = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)
-    return results
 
 
 def test_an_unforeseen_error_is_an_inner_error_and_never_a_traceback(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.targets.ascend.played_atc import CHAIN
 from workbench.cann_emulator.om import Dtype, OfflineModel, write_om
 from workbench.targets.ascend.interface import Interface, Port, write_interface
 from workbench.targets.common import compiled_file
-from workbench.testing.encoder import model_of
+from workbench.testing.encoder import model_of, value
 from workbench.values.artifact import Artifact
 
 Array = npt.NDArray[Any]
@@ -57,9 +57,8 @@ def text_model(batch: int | str, length: int | str) -> onnx.ModelProto:
     ]
     shape = [batch, length]
     constants = {"table": TABLE, "last": np.array([2]), "one": np.array([1]), "weights": np.array([1, 2], np.float32)}
-    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name in ("ids", "mask")]
-    told = {"logits": [batch, 3], "tokens": [batch, length, 2]}
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes) for name, sizes in told.items()]
+    inputs = [value(name, shape, TensorProto.INT64) for name in ("ids", "mask")]
+    outputs = [value("logits", [batch, 3]), value("tokens", [batch, length, 2])]
     return model_of(nodes, constants, inputs, outputs)
 
 

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
@@ -11,29 +10,16 @@ from workbench.cann_emulator.atc.operator_types import core_of
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import AICPU_START_US, ON_AN_AICPU, check_operators
-from workbench.testing.encoder import model_of
+from workbench.testing.encoder import model_of, run, value
 from workbench.values.errors import LoweringError
 from workbench.values.modelled_times.device_data import load_device_data
-
-
-def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-
-def outputs(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
 
 
 def model(
     nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray] | None = None, *, opset: int = 13, **inputs: int
 ) -> onnx.ModelProto:
     """Of x and these inputs of one size, whole numbers."""
-    taken = [
-        value("x", ["batch", 8]),
-        *(helper.make_tensor_value_info(n, TensorProto.INT64, [size]) for n, size in inputs.items()),
-    ]
+    taken = [value("x", ["batch", 8]), *(value(n, [size], TensorProto.INT64) for n, size in inputs.items())]
     return model_of(nodes, constants or {}, taken, [value(nodes[-1].output[0], ["batch", 8])], opset)
 
 
@@ -51,7 +37,7 @@ def test_every_model_of_the_zoo_keeps_its_values_and_loses_what_atc_lacks(name: 
     assert [i for i in check_operators(lowered) if i.severity == "error"] == []
     assert not {"LayerNormalization", "Gelu"} & {node.op_type for node in lowered.graph.node}
     assert [v.name for v in lowered.graph.output] == [v.name for v in proto.graph.output]
-    for expected, got in zip(outputs(proto, feeds), outputs(lowered, feeds), strict=True):
+    for expected, got in zip(run(proto, feeds), run(lowered, feeds), strict=True):
         assert np.allclose(expected, got, rtol=1e-4, atol=1e-5)
 
 
@@ -63,7 +49,7 @@ def test_gelu_of_opset_20_is_written_in_small_operators(approximate: str) -> Non
     lowered = atc_form(proto)
 
     assert lowered.opset_import[0].version == 18
-    assert np.allclose(outputs(proto, {"x": x})[0], outputs(lowered, {"x": x})[0], atol=2e-6)
+    assert np.allclose(run(proto, {"x": x})[0], run(lowered, {"x": x})[0], atol=2e-6)
 
 
 def test_what_atc_has_no_form_for_is_refused_by_name() -> None:

@@ -12,7 +12,7 @@ from workbench.targets.onnxruntime.compiler import count_kernels
 from workbench.targets.onnxruntime.fusions import fused
 from workbench.targets.onnxruntime.projections import with_convolutions
 from workbench.targets.onnxruntime.simplify import simplified
-from workbench.testing.encoder import HEADS, WIDTH, Array, ids, model_of, record_for, run, save, tiny_encoder
+from workbench.testing.encoder import HEADS, WIDTH, Array, ids, model_of, record_for, run, save, tiny_encoder, value
 
 LONGEST = 40
 
@@ -37,7 +37,7 @@ def exported_encoder(mask: str = "plain") -> ModelProto:
         "lowest": np.array(-np.inf if mask == "infinite" else -3e38, np.float32),
     }
     graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in weights.items())
-    graph.input.append(helper.make_tensor_value_info("mask", TensorProto.INT64, ["batch", "length"]))
+    graph.input.append(value("mask", ["batch", "length"], TensorProto.INT64))
 
     def node(op_type: str, name: str, inputs: list[str], **attributes: Any) -> onnx.NodeProto:
         return helper.make_node(op_type, inputs, [name], name=f"{name}_node", **attributes)
@@ -141,9 +141,8 @@ def test_a_shape_that_changes_only_for_long_texts_stays(window: int) -> None:
         helper.make_node("Reshape", ["padded", "shape"], ["split"], name="split"),
         helper.make_node("ReduceMax", ["split"], ["logits"], name="logits", axes=[2], keepdims=0),
     ]
-    inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "length"])]
-    outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "windows"])]
-    model = model_of(nodes, weights, inputs, outputs)
+    given = value("ids", ["batch", "length"], TensorProto.INT64)
+    model = model_of(nodes, weights, [given], [value("logits", ["batch", "windows"])])
 
     simple = simplified(model)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.cann_emulator.atc.compiling import built
 from tests.emulated_cann import emulated_environment, switched_on
 from workbench.cann_emulator.om import write_om
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in, operators_in
-from workbench.testing.encoder import model_of
+from workbench.testing.encoder import model_of, value
 from workbench.values.errors import CompileError
 
 
@@ -102,8 +102,8 @@ def test_every_node_is_in_a_kernel_and_a_file_that_atc_cannot_read_is_named(tmp_
         helper.make_node("Relu", ["c"], ["y"], name="activation"),
     ]
     weights = {"w": np.eye(64, dtype=np.float32), "b": np.ones(64, np.float32)}
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16, 64]) for name in ("x", "y")]
-    (tmp_path / "net.om").write_bytes(write_om(built(model_of(nodes, weights, ends[:1], ends[1:], 13))))
+    product = model_of(nodes, weights, [value("x", [16, 64])], [value("y", [16, 64])], 13)
+    (tmp_path / "net.om").write_bytes(write_om(built(product)))
     (tmp_path / "broken.om").write_bytes(b"no model")
 
     with switched_on(emulated_environment(tmp_path)):
