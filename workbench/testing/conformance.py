@@ -33,16 +33,10 @@ from onnx import TensorProto, helper
 
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.qdq import lower_dynamic
-from workbench.quantization.record import (
-    ActivationScale,
-    LayerRecord,
-    Provenance,
-    QuantizationRecord,
-    WeightScale,
-)
+from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord, WeightScale
 from workbench.targets.base import DeviceSession, Session, StatesForms, Target
 from workbench.targets.classes import numerics_class, time_class
-from workbench.testing.encoder import Array, ids, model_of, record_for, run, save, value
+from workbench.testing.encoder import Array, ids, model_of, record_for, record_with, run, save, value
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.documents.canonical import file_digest
@@ -528,6 +522,4 @@ def extreme_layers(
                 output=output,
             )
         )
-    provenance = Provenance(engine="native", recipe={}, statistics=None, code_revision="test")
-    record = QuantizationRecord(model_sha256="", layers=tuple(records), float_layers=(), provenance=provenance)
-    return model_of(nodes, weights, inputs, outputs), record, feeds
+    return model_of(nodes, weights, inputs, outputs), record_with(*records), feeds

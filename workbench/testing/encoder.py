@@ -189,9 +189,8 @@ def record_of(
             largest = values.max(axis=tuple(i for i in range(values.ndim) if i != layer.output_axis))
         return WeightScale(scales=tuple(float(s) / 127 for s in largest), axis=layer.output_axis)
 
-    return QuantizationRecord(
-        model_sha256="0" * 64,
-        layers=tuple(
+    return record_with(
+        *(
             LayerRecord(
                 layer=layer.name,
                 op_type=layer.op_type,
@@ -203,7 +202,10 @@ def record_of(
                 else None,
             )
             for layer in layers
-        ),
-        float_layers=(),
-        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
+        )
     )
+
+
+def record_with(*layers: LayerRecord, model_sha256: str = "0" * 64, engine: str = "native") -> QuantizationRecord:
+    made_by = Provenance(engine=engine, recipe={}, statistics=None, code_revision="test")
+    return QuantizationRecord(model_sha256=model_sha256, layers=layers, float_layers=(), provenance=made_by)

@@ -12,22 +12,13 @@ from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import golden_batches, golden_float_model, golden_record, plain_run
 from workbench.graph.read import load_graph
 from workbench.quantization.lowering.qdq import lower_dynamic, lower_static
-from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.quantization.record import ActivationScale, LayerRecord, WeightScale
 from workbench.quantization.weights import scales_along
-from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, record_for, run, value
+from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, record_for, record_with, run, value
 from workbench.values.errors import LoweringError
 from workbench.values.model import Model
 
 Floats = npt.NDArray[np.float32]
-
-
-def record_of(*layers: LayerRecord) -> QuantizationRecord:
-    return QuantizationRecord(
-        model_sha256="0" * 64,
-        layers=layers,
-        float_layers=(),
-        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
-    )
 
 
 def scale_of(tensor: str, scale: float = 0.05, zero_point: int = 3) -> ActivationScale:
@@ -75,7 +66,7 @@ def test_a_gemm_with_factors_or_a_transposed_input_is_refused() -> None:
         node = helper.make_node("Gemm", ["x", "w"], ["y"], name="g", **attributes)
         proto = model_of([node], {"w": np.ones((4, 4), np.float32)}, [value("x", [4, 4])], [value("y", [4, 4])])
         with pytest.raises(LoweringError, match="only a Gemm with alpha = beta = 1"):
-            lower_static(proto, record_of(layer_of("g", "Gemm")))
+            lower_static(proto, record_with(layer_of("g", "Gemm")))
 
 
 def one_convolution(op_type: str, w: Array, b: Array | None, groups: int = 1, **attributes: Any) -> onnx.ModelProto:
@@ -113,7 +104,7 @@ def test_a_convolution_without_output_scale_is_amcts_integer_arithmetic_to_the_l
     weight = WeightScale(scales=scales, axis=0 if per_channel else None)
     x = (random.normal(size=(2, 4, 7, 6)) * 3).astype(np.float32)
 
-    lowered = lower_static(proto, record_of(layer_of("conv", "Conv", weight=weight)))
+    lowered = lower_static(proto, record_with(layer_of("conv", "Conv", weight=weight)))
     (got,) = run(lowered, {"x": x})
 
     along = np.asarray(scales, np.float32).reshape(-1, 1, 1, 1)
@@ -151,7 +142,7 @@ def test_a_convolution_without_a_fast_integer_kernel_keeps_the_integers_values(
     weight = WeightScale(scales=tuple(steps.tolist()), axis=axis)
     x = random.normal(size=(2, 4, 5, 5)).astype(np.float32)
 
-    lowered = lower_static(proto, record_of(layer_of("conv", op_type, weight=weight)))
+    lowered = lower_static(proto, record_with(layer_of("conv", op_type, weight=weight)))
 
     along = scales_along(weight, shape, groups if op_type == "ConvTranspose" else 1)
     integers = np.clip(np.rint(w / along), -128, 127)
@@ -189,7 +180,7 @@ def test_new_names_step_aside_for_names_of_the_model() -> None:
     outputs = [value("y", ["n", 4]), value("z", ["n", 4])]
     proto = model_of(nodes, {"w": np.eye(4, dtype=np.float32)}, [value("x", ["n", 4])], outputs)
 
-    lowered = lower_static(proto, record_of(layer_of("layer", x="x_quantized"), layer_of("other")))
+    lowered = lower_static(proto, record_with(layer_of("layer", x="x_quantized"), layer_of("other")))
 
     onnx.checker.check_model(lowered, full_check=True)
     names = [node.name for node in lowered.graph.node]
@@ -200,8 +191,8 @@ def test_an_older_opset_is_raised_only_for_scales_per_channel() -> None:
     w = np.eye(4, dtype=np.float32)
     channels = WeightScale(scales=(0.01,) * 4, axis=1)
 
-    per_tensor = lower_static(one_matmul(w, opset=11), record_of(layer_of("layer")))
-    per_channel = lower_static(one_matmul(w, opset=11), record_of(layer_of("layer", weight=channels)))
+    per_tensor = lower_static(one_matmul(w, opset=11), record_with(layer_of("layer")))
+    per_channel = lower_static(one_matmul(w, opset=11), record_with(layer_of("layer", weight=channels)))
 
     assert [per_tensor.opset_import[0].version, per_channel.opset_import[0].version] == [11, 13]
     onnx.checker.check_model(per_channel, full_check=True)
@@ -217,7 +208,7 @@ def test_a_record_of_another_model_is_refused() -> None:
         (second, "a scale for 'z', the model gives it 'w'"),
     ):
         with pytest.raises(LoweringError, match=fault):
-            lower_static(one_matmul(np.eye(4, dtype=np.float32)), record_of(layer))
+            lower_static(one_matmul(np.eye(4, dtype=np.float32)), record_with(layer))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf], ids=str)
@@ -226,7 +217,7 @@ def test_weights_that_are_no_numbers_are_refused(bad: float) -> None:
     w[1, 2] = bad
 
     with pytest.raises(LoweringError, match="w holds 1 NaN or infinite"):
-        lower_static(one_matmul(w), record_of(layer_of("layer")))
+        lower_static(one_matmul(w), record_with(layer_of("layer")))
     with pytest.raises(LoweringError, match="w holds 1 NaN or infinite"):
         lower_dynamic(one_matmul(w), "tensor")
 

@@ -10,7 +10,7 @@ from onnx import helper
 
 from tests.targets.masked_encoder import masked_encoder
 from workbench.graph.read import read_model
-from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.quantization.record import ActivationScale, LayerRecord, WeightScale
 from workbench.targets.onnxruntime import compiler
 from workbench.targets.onnxruntime.optimize import LEVELS
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
@@ -23,6 +23,7 @@ from workbench.testing.encoder import (
     ids,
     model_of,
     record_for,
+    record_with,
     run,
     save,
     tiny_encoder,
@@ -181,12 +182,7 @@ def test_layers_of_an_amct_record_are_counted_by_their_kernels(op_type: str, tmp
     weight = None if op_type == "AveragePool" else WeightScale(scales=(0.03,), axis=None)
     layer = LayerRecord(layer="layer", op_type=op_type, activation=activation, weight=weight)
     feeds: dict[str, Array] = {"x": random.normal(size=(3, 4, 6, 6)).astype(np.float32)}
-    record = QuantizationRecord(
-        model_sha256=read_model(path).sha256,
-        layers=(layer,),
-        float_layers=(),
-        provenance=Provenance(engine="amct", recipe={}, statistics=None, code_revision="test"),
-    )
+    record = record_with(layer, model_sha256=read_model(path).sha256, engine="amct")
 
     artifact, directory = compiled(TARGET, read_model(path), INT8, record, tmp_path / "c")
 

@@ -17,7 +17,7 @@ from workbench.quantization.calibrate import derive_record
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import observe
 from workbench.quantization.recipe import recipe_of
-from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.quantization.record import ActivationScale, LayerRecord, WeightScale
 from workbench.quantization.weights import encoded_bits
 from workbench.targets.openvino.check import openvino_findings
 from workbench.targets.openvino.lowering import openvino_form
@@ -30,6 +30,7 @@ from workbench.testing.encoder import (
     ids,
     model_of,
     record_for,
+    record_with,
     run,
     save,
     tiny_encoder,
@@ -146,12 +147,7 @@ def test_seven_bits_round_the_weight_itself_and_not_its_eight() -> None:
     bits = encoded_bits(np.ones(8, np.bool_))  # learned for 8 bits
     weight = WeightScale(scales=(1.0,), axis=None, rounding=bits)
     scale = ActivationScale(tensor="x", scale=1 / 255, zero_point=-128, low=0, high=1)
-    record = QuantizationRecord(
-        model_sha256="0" * 64,
-        layers=(LayerRecord(layer="layer", op_type="MatMul", activation=scale, weight=weight),),
-        float_layers=(),
-        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
-    )
+    record = record_with(LayerRecord(layer="layer", op_type="MatMul", activation=scale, weight=weight))
 
     lowered = openvino_form(proto, record, saturates=True)
 
