@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
@@ -10,7 +11,7 @@ from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.om_set import compile_shapes
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.artifact import Artifact, Toolchain
-from workbench.values.candidate import Candidate, Precision
+from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 
 PREAMBLE = """\
 #!/bin/sh
@@ -73,12 +74,25 @@ def compiled(
     to.mkdir(parents=True, exist_ok=True)
     return compile_shapes(
         lowered,
-        Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings),
+        replace(candidate(), compile=settings),
         INTERFACE,
         lambda shape: to,
         toolchain=CHAIN,
         environment=play_atc(tmp_path, body) | variables,
         parallel=parallel,
+    )
+
+
+def candidate(
+    mode: str = "force_fp16", quantization: Quantization | None = None, batch: int = 1, **settings: object
+) -> Candidate:
+    """Of a compile with these settings."""
+    return Candidate(
+        target="ascend910b3",
+        precision=Precision(mode=mode),
+        quantization=quantization or Quantization(),
+        compile=AscendCompile(**settings),  # type: ignore[arg-type]  # a test names fields by keyword
+        serving=Serving(batch=batch),
     )
 
 

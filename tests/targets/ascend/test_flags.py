@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests.ascend_workspace import QUIET, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.targets.ascend.offline_files import TEXT
-from tests.targets.ascend.played_atc import CHAIN, flags_of
+from tests.targets.ascend.played_atc import CHAIN, candidate, flags_of
 from workbench.api.opening import named_candidate, read_experiment
 from workbench.commands.cli import app
 from workbench.graph.read import read_model
@@ -21,7 +21,7 @@ from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.om_set import compile_shapes
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.encoder import save, tiny_encoder
-from workbench.values.candidate import Candidate, Precision, candidate_from_json
+from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.errors import CompileError, ConfigError, ToolchainError
 
 SPACE = """
@@ -45,14 +45,14 @@ def test_flags_that_a_space_names_reach_the_command_line(tmp_path: Path) -> None
     space = read_space(file)
     chosen = {"compile.sparsity": "1", "compile.oo_dead_code_elimination": "false"}
 
-    candidate = build(space, complete(space, chosen))
+    built = build(space, complete(space, chosen))
 
-    flags = flags_of(candidate, TEXT)
+    flags = flags_of(built, TEXT)
     assert (flags["sparsity"], flags["oo_dead_code_elimination"]) == ("1", "false")
     assert "deterministic" not in flags
-    assert candidate.parameters()["compile.sparsity"] == "1"
-    assert candidate_from_json(candidate.to_json()) == candidate
-    assert assignment_of(space, candidate) == complete(space, chosen)
+    assert built.parameters()["compile.sparsity"] == "1"
+    assert candidate_from_json(built.to_json()) == built
+    assert assignment_of(space, built) == complete(space, chosen)
 
 
 def test_an_operator_bank_is_named_by_what_it_holds_and_atc_is_given_a_copy(tmp_path: Path) -> None:
@@ -107,13 +107,8 @@ def test_the_emulated_atc_honours_a_flag_and_refuses_a_file_as_documented(tmp_pa
     def compiled(*options: tuple[str, str], mode: str = "force_fp16", **files: tuple[str, ...]) -> bytes:
         place = tmp_path / "-".join((*files, *(name for name, _ in options)))
         place.mkdir()
-        candidate = Candidate(
-            target="ascend910b3",
-            precision=Precision(mode=mode),
-            compile=AscendCompile(sequence_bins=(8,), options=options, **files),
-        )
-        taken = interface_of(read_model(lowered))
-        compile_shapes(lowered, candidate, taken, lambda shape: place, toolchain=CHAIN, environment=environment)
+        asked, taken = candidate(mode, sequence_bins=(8,), options=options, **files), interface_of(read_model(lowered))
+        compile_shapes(lowered, asked, taken, lambda shape: place, toolchain=CHAIN, environment=environment)
         return (place / "b1_s8.om").read_bytes()
 
     assert b"--disable_reuse_memory=1" in compiled(("disable_reuse_memory", "1"))

@@ -11,13 +11,11 @@ import psutil
 import pytest
 
 from tests.emulated_cann import emulated_environment
-from tests.targets.ascend.played_atc import CHAIN, FOUR, SUCCESS, WRITES_OM, compiled, play_atc
+from tests.targets.ascend.played_atc import CHAIN, FOUR, SUCCESS, WRITES_OM, candidate, compiled, play_atc
 from workbench.targets.ascend.atc.compile_story import read_story
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.om_set import compile_shapes
-from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.encoder import save, tiny_encoder
-from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import CompileError, ToolchainError
 
 
@@ -123,13 +121,11 @@ def test_an_interrupt_ends_every_compile(tmp_path: Path) -> None:
 def test_an_input_that_the_model_lacks_is_named(tmp_path: Path) -> None:
     """Beside every input's own shape; alone it leaves the model's axes open, which ATC tells first."""
     environment, model = emulated_environment(tmp_path), save(tiny_encoder(), tmp_path / "model.onnx")
-    settings = AscendCompile(sequence_bins=(16,))
-    candidate = Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings)
     ports = tuple(Port(name=name, dtype="int64", shape=("batch", "sequence")) for name in ("ids", "idz"))
     for inputs, words in (
         (ports, r"\(E10016\): a name that was given is not in the model.*idz"),
         (ports[1:], r"\(E10001\): the model has dynamic axes and not every input was given"),
     ):
-        taken, place = Interface(inputs=inputs, outputs=()), lambda shape: tmp_path
+        taken, asked = Interface(inputs=inputs, outputs=()), candidate(sequence_bins=(16,))
         with pytest.raises(CompileError, match=words):
-            compile_shapes(model, candidate, taken, place, toolchain=CHAIN, environment=environment)
+            compile_shapes(model, asked, taken, lambda shape: tmp_path, toolchain=CHAIN, environment=environment)

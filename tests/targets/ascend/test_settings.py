@@ -6,26 +6,15 @@ from dataclasses import replace
 import pytest
 
 from tests.reference_pages import fixed_passes
+from tests.targets.ascend.played_atc import candidate
 from workbench.targets.ascend.config_files import FUSION_GROUPS
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.conformance import STATIC
-from workbench.values.candidate import Candidate, Precision, Quantization, Serving
+from workbench.values.candidate import Quantization, Serving
 from workbench.values.errors import ConfigError
 
 TWICE = "a::InputDtype:float,OutputDtype:float"
 STATIC_IFMR = replace(STATIC, algorithm="ifmr")
-
-
-def candidate(
-    mode: str = "force_fp16", quantization: Quantization | None = None, batch: int = 1, **settings: object
-) -> Candidate:
-    return Candidate(
-        target="ascend910b3",
-        precision=Precision(mode=mode),
-        quantization=quantization or Quantization(),
-        compile=AscendCompile(**settings),  # type: ignore[arg-type]  # a test names fields by keyword
-        serving=Serving(batch=batch),
-    )
 
 
 def test_what_the_vendor_forbids_or_ignores_is_refused_before_any_work() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.targets.ascend.offline_files import TEXT
-from tests.targets.ascend.played_atc import flags_of
+from tests.targets.ascend.played_atc import candidate, flags_of
 from workbench.targets.ascend.atc.command import shapes_of
 from workbench.targets.ascend.atc.compile_story import (
     CompileStory,
@@ -16,17 +16,12 @@ from workbench.targets.ascend.atc.compile_story import (
 )
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import CompileError
 
 IMAGE = Interface(
     inputs=(Port(name="x", dtype="float32", shape=("batch", 3, 8, 8)),),
     outputs=(Port(name="y", dtype="float32", shape=("batch", 10)),),
 )
-
-
-def candidate(settings: AscendCompile, mode: str = "force_fp16") -> Candidate:
-    return Candidate(target="ascend910b3", precision=Precision(mode=mode), compile=settings)
 
 
 def test_gears_are_one_file_with_a_value_for_every_size_of_every_input_that_varies() -> None:
@@ -44,7 +39,7 @@ def test_gears_are_one_file_with_a_value_for_every_size_of_every_input_that_vari
 
 
 def test_every_setting_reaches_its_flag_and_what_repeats_atcs_default_is_left_out() -> None:
-    plain = flags_of(candidate(AscendCompile(sequence_bins=(128,))), TEXT)
+    plain = flags_of(candidate(sequence_bins=(128,)), TEXT)
     assert plain == {
         "framework": "5",
         "model": "m.onnx",
@@ -56,7 +51,8 @@ def test_every_setting_reaches_its_flag_and_what_repeats_atcs_default_is_left_ou
         "display_model_info": "1",
         "precision_mode": "force_fp16",
     }
-    settings = AscendCompile(
+    asked = candidate(
+        "mixed_float16",
         sequence_bins=(128,),
         op_select_implmode="high_performance",
         optypelist_for_implmode=("Gelu", "Sigmoid"),
@@ -68,7 +64,7 @@ def test_every_setting_reaches_its_flag_and_what_repeats_atcs_default_is_left_ou
         enable_small_channel=True,
     )
 
-    flags = flags_of(candidate(settings, "mixed_float16"), TEXT)
+    flags = flags_of(asked, TEXT)
 
     assert {name: value for name, value in flags.items() if name not in plain} == {
         "precision_mode_v2": "mixed_float16",
