@@ -9,7 +9,7 @@ from workbench.evaluation.record import record_of
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.quantization.amct.config import parse_config, recipe_of_config
-from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.calibrate import calibrate_exactly
 from workbench.quantization.lowering.normalize import normalized
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CalibrationError

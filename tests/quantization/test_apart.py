@@ -14,8 +14,7 @@ from workbench.graph.read import load_graph
 from workbench.graph.write import is_apart, write_model
 from workbench.quantization.amct.cfg import parse_cfg
 from workbench.quantization.amct.config import recipe_of_config
-from workbench.quantization.calibrate import derive_record
-from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.calibrate import calibrate_exactly, derive_record
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_dynamic, lower_static

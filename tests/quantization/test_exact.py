@@ -19,7 +19,7 @@ from tests.quantization.literal_ifmr import literal_search
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.amct.config import parse_config, recipe_of_config
-from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.calibrate import calibrate_exactly
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 from workbench.testing.encoder import model_of, save, value

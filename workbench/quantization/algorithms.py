@@ -9,7 +9,7 @@
 Zero is inside every range and is always represented exactly, so exact zeros cost nothing and take no part in the
 searches (a ReLU's or a mask's zeros would otherwise decide the threshold); AMCT's two, IFMR and HFMG, count them.
 
-`exact.py` follows AMCT's own procedure instead, in several passes over the data.
+`calibrate.py` follows AMCT's own procedure instead, in several passes over the data.
 """
 
 from __future__ import annotations

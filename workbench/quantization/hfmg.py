@@ -1,6 +1,6 @@
 """HFMG, AMCT's histogram search for activations (amct.md §4.3).
 
-    first_histogram, extended   AMCT's own streaming histogram, batch by batch; `exact.py` feeds it
+    first_histogram, extended   AMCT's own streaming histogram, batch by batch; `calibrate.py` feeds it
     search                      histogram → clip range
     hfmg_range                  the same search on our histogram (histogram.py), which does not depend on batches
 

@@ -1,7 +1,7 @@
 """IFMR, AMCT's default for activations: a clip range from order statistics, refined by a search (amct.md §4.2).
 
 The maximum is the k-th largest value. Factors of it are tried, and the one with the smallest squared error of
-quantizing wins; only the maximum moves, the minimum stays. `exact.py` runs the search on every value of a tensor;
+quantizing wins; only the maximum moves, the minimum stays. `calibrate.py` runs the search on every value of a tensor;
 `ifmr_range` runs it on a histogram, in a millisecond.
 """
 
@@ -150,7 +150,7 @@ def ifmr_range(histogram: Histogram, recipe: ActivationRecipe) -> Range:
     of a 6-layer encoder (32 sentences) every factor was the exact one, and the scales agreed to 2e-4.
 
     That is for equal activations. AMCT's are downstream of quantized weights, those of `observe` of float ones, which
-    changed the same scales by 0.4 % in the median and 8 % at most; `exact.py` has AMCT's.
+    changed the same scales by 0.4 % in the median and 8 % at most; `calibrate.py` has AMCT's.
     """
     if histogram.count == 0:
         return 0.0, 0.0

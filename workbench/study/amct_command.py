@@ -27,8 +27,8 @@ from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.graph.write import WEIGHTS, write_model
 from workbench.inputs.metrics.score import common_part
+from workbench.quantization.amct.cfg import ExpandedConfig, config_json
 from workbench.quantization.amct.config import expand, parse_config, recipe_of_config
-from workbench.quantization.amct.json_form import ExpandedConfig, config_json
 from workbench.quantization.amct.protobuf_text import MOST_BYTES
 from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.calibrate import follow_amct

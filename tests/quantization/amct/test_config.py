@@ -8,9 +8,15 @@ import pytest
 from tests.data import AMCT, AMCT_CASES
 from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, product
 from workbench.graph.layers import Layer
-from workbench.quantization.amct.cfg import parse_cfg, read_cfg
+from workbench.quantization.amct.cfg import (
+    ExpandedConfig,
+    Settings,
+    config_json,
+    parse_cfg,
+    parse_config_json,
+    read_cfg,
+)
 from workbench.quantization.amct.config import expand, unsupported
-from workbench.quantization.amct.json_form import ExpandedConfig, Settings, config_json, parse_config_json
 from workbench.values.errors import ConfigError
 
 CNN = (conv("conv1"), conv("dw", (4, 1, 3, 3), groups=4), pool("pool"), matmul("fc", op_type="Gemm"))

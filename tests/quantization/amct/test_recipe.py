@@ -6,9 +6,8 @@ import pytest
 
 from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, product
 from workbench.graph.layers import Layer
-from workbench.quantization.amct.cfg import parse_cfg, read_cfg
+from workbench.quantization.amct.cfg import config_json, parse_cfg, parse_config_json, read_cfg
 from workbench.quantization.amct.config import expand, parse_config, recipe_of_config
-from workbench.quantization.amct.json_form import config_json, parse_config_json
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 from workbench.values.errors import ConfigError
 

@@ -29,9 +29,8 @@ from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.nodes import attributes_of, copied, replace_nodes
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.algorithms import quantized_layers
-from workbench.quantization.amct.cfg import read_cfg
+from workbench.quantization.amct.cfg import config_json, parse_config_json, read_cfg
 from workbench.quantization.amct.config import expand, recipe_of_config, symmetric_only
-from workbench.quantization.amct.json_form import config_json, parse_config_json
 from workbench.quantization.amct.protobuf_text import print_message
 from workbench.quantization.amct.record_file import RECORDS, parse_record, record_text
 from workbench.quantization.calibrate import follow_amct

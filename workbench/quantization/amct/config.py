@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from workbench.graph.layers import Layer
-from workbench.quantization.amct.cfg import AMCT_CONFIG, overrides, parse_cfg
-from workbench.quantization.amct.json_form import (
+from workbench.quantization.amct.cfg import (
     ACTIVATION,
+    AMCT_CONFIG,
     GLOBAL,
     LAYER,
     WEIGHT,
@@ -25,6 +25,8 @@ from workbench.quantization.amct.json_form import (
     Settings,
     config_json,
     in_order,
+    overrides,
+    parse_cfg,
     parse_config_json,
 )
 from workbench.quantization.amct.protobuf_text import Body, Place
