@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tests.evaluations import evaluation
 from workbench.evaluation.run_notes import Neighbour
@@ -20,16 +21,18 @@ def judge(
     confirmed: Sequence[Evaluation] = (),
     outcomes: Mapping[str, Outcomes] | None = None,
     objectives: Sequence[str] = ("latency_p50_ms", "accuracy"),
-    limits: Mapping[str, float] | None = None,
+    limits: Mapping[str, float | Mapping[str, Any]] | None = None,
     neighbours: tuple[Neighbour, ...] = (),
 ) -> Summary:
-    """Args: outcomes: on validation, by candidate; limits: by metric, half a point of accuracy unless given."""
-    bounds = {"accuracy_loss_pp": 0.5} if limits is None else limits
+    """Args: outcomes: on validation, by candidate; limits: by metric, or with what else a constraint
+    has, half a point of accuracy unless given."""
+    bounds: Mapping[str, float | Mapping[str, Any]] = {"accuracy_loss_pp": 0.5} if limits is None else limits
+    given = {metric: bound if isinstance(bound, Mapping) else {"limit": bound} for metric, bound in bounds.items()}
     return summarize(
         experiment_name="loans",
         experiment_file="experiments/loans.yaml",
         objectives=tuple(Objective(metric=metric) for metric in objectives),
-        constraints=tuple(Constraint(metric=metric, limit=limit) for metric, limit in bounds.items()),
+        constraints=tuple(Constraint(metric=metric, **bound) for metric, bound in given.items()),
         evaluations=[baseline, *found],
         confirmations={e.candidate.id: e for e in confirmed},
         outcomes=lambda candidate_id, split: (outcomes or {}).get(candidate_id) if split == "validation" else None,

@@ -12,6 +12,7 @@ from tests.evaluations import candidate, evaluation
 from tests.report.summaries import BASELINE, chosen, judge, member
 from workbench.report import Summary, detail, lines, report_lines, to_json
 from workbench.report.alike import letters
+from workbench.report.brief import brief_lines
 from workbench.report.page import pareto_html
 from workbench.report.words import title
 from workbench.report.written.wording import metric_name, speaking
@@ -121,6 +122,25 @@ def test_what_the_held_out_data_contradicts_is_passed_over_and_named() -> None:
     lossy = judge(member(3.0, drop_pp=5.0), sound, limits={})  # no limit says how much may be lost
     assert chosen(lossy) == sound.candidate.id
     assert "certainly loses accuracy" in lines(lossy)
+
+
+def test_the_verdict_states_both_errors_and_who_is_undecided_passes_only_by_the_users_choice() -> None:
+    fast = member(2.0, drop_pp=0.2)
+    held = {drop: on_holdout(fast, drop_pp=drop, speedup=1.9) for drop in (0.2, 0.48)}
+    errors, asked = "false pass and false alarm at most 5 % each", {"limit": 0.5, "zone": 0.1}
+    for limits, drop, said in (
+        (0.5, 0.2, f"Gate at 0.5 ± 0.25 pp: passed, {errors}."),
+        (0.5, 0.48, f"Mind: Gate at 0.5 ± 0.25 pp: undecided, {SAMPLES} samples are too few for {errors}"),
+        (asked, 0.48, "on held-out data its gate at 0.5 ± 0.1 pp: undecided"),
+        ({**asked, "undecided": "figure"}, 0.48, "its figure decides, wrongly in up to"),
+    ):
+        summary = judge(fast, confirmed=[held[drop]], limits={"accuracy_loss_pp": limits})
+        words, brief = (
+            " ".join(text.split()) for text in (lines(summary), " ".join(line for line, _ in brief_lines(summary)))
+        )
+        assert said in words
+        assert (said[:60] in brief) == (limits is not asked)
+        assert chosen(summary) == (BASELINE if limits is asked else fast).candidate.id
 
 
 def test_when_the_held_out_data_contradicts_all_nothing_is_recommended() -> None:

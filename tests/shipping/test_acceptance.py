@@ -147,6 +147,18 @@ def test_an_interval_that_holds_the_limit_proves_nothing_on_either_side_of_it() 
         assert "samples instead of 1000" in drop.needed
 
 
+def test_a_zone_around_the_limit_is_the_users_and_its_errors_are_said(tmp_path: Path) -> None:
+    file = tmp_path / "zone.yaml"
+    file.write_text(FILE.read_text(encoding="utf-8") + "  accuracy_zone_pp: 0.25\n", encoding="utf-8")
+    for value, outcome in ((0.3, "passed"), (0.8, "failed"), (0.49, "not provable")):
+        near = Estimate(value=value, low=value - 0.3, high=value + 0.3)
+        found = evaluate(read_baseline(file), accuracy_loss_pp=near, accuracy_samples=1000)
+
+        assert row(found, "accuracy loss").outcome == outcome
+        assert "false pass and false alarm at most 5 % each" in row(found, "accuracy loss").note
+    assert "false pass and false alarm at most 2.5 % each" in verdict_lines(found)[-2]
+
+
 def test_a_recorded_baselines_own_interval_counts() -> None:
     baseline = read_baseline(FILE)
     at_1, at_100 = baseline.loads

@@ -61,7 +61,8 @@ def show(file: Path, workspace: Path | None, *, as_json: bool = False) -> None:
         return
     width = out.width if out.is_terminal else WIDTH
     names, limits = [each.name for each in pipeline.stages], _limits(pipeline)
-    for line in pipeline_lines(pipeline.name, names, found, chosen, _recipes(pipeline), limits, width):
+    asked = chosen, _recipes(pipeline), limits, pipeline.most_loss
+    for line in pipeline_lines(pipeline.name, names, found, *asked, width):
         out.print(line, soft_wrap=not out.is_terminal, markup=False, highlight=False)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from workbench.report.recommendation import sentence
 from workbench.report.table import laid_out
 from workbench.search.joint import Joint, Loss
 from workbench.values.measurement import Estimate
+from workbench.values.sequential import Gate, decide
 
 COLUMNS = ("", "requests/s", "P99 ms", "loss", "evidence")
 
@@ -18,6 +20,7 @@ def pipeline_lines(
     chosen: Joint | None,
     recipes: Mapping[str, str],
     limits: str,
+    most_loss: float,
     width: int,
 ) -> list[str]:
     """The verdict, a row for each combination that was measured end to end, and what the chosen one consists of.
@@ -36,6 +39,7 @@ def pipeline_lines(
         times = _rate(chosen) / _rate(baseline)
         both = chosen.measured_per_s is not None and baseline.measured_per_s is not None
         found.append(f"Recommended: {times:.2f}x the requests/s of the float pipeline ({_how(both)}); {limits}.")
+        found += [said] if (said := _gate(chosen, joints, most_loss)) else []
     rows = [COLUMNS, *(_row(one, baseline, chosen) for one in (baseline, *others))]
     found += ["", *(line for row in laid_out(rows, width) for line in row)]
     if chosen is not None:
@@ -45,6 +49,17 @@ def pipeline_lines(
             found.append(f"{stage}: {identity[:12]}  {recipes.get(identity, '')}; {chosen.settings[stage]}")
     found += [f"left out: {_who(one, baseline, chosen)}: {one.note}" for one in joints if one.note]
     return found
+
+
+def _gate(chosen: Joint, joints: Sequence[Joint], most_loss: float) -> str:
+    """What a gate on its loss says, with its errors: on held-out data of all that were confirmed at once."""
+    quality = chosen.held or chosen.searched
+    if quality is None or quality.loss is None:
+        return ""
+    held = [one.held.loss for one in joints if one.held is not None and one.held.loss is not None]
+    among = held if chosen.held is not None else ()
+    gate = Gate.around(most_loss)
+    return sentence(decide(gate, quality.loss, samples=quality.samples, unit=quality.unit, among=among))
 
 
 def _row(one: Joint, baseline: Joint, chosen: Joint | None) -> tuple[str, ...]:

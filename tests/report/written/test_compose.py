@@ -42,7 +42,9 @@ from workbench.report.written.document import (
 from workbench.report.written.wording import about_words, chinese, marked, note_words, speaking
 from workbench.shipping.acceptance.baseline import LIMITED, of_load, read_baseline
 from workbench.shipping.acceptance.criteria import evaluate
+from workbench.values.measurement import Estimate
 from workbench.values.metrics import METRICS
+from workbench.values.sequential import Gate, decide
 from workbench.values.service import ServiceLoad
 
 ROOT = Path(__file__).parents[3]
@@ -259,7 +261,12 @@ def test_whatever_a_load_notes_is_said_in_chinese_and_an_unknown_note_is_quoted(
     end = {"interrupted": True, "failed_connections": 3}
     few, failing = (_doubts(requests, 90, 0.95, end) for requests in (90, 5000))
 
-    for notes in (*few, *failing):
+    drop = Estimate(value=0.4, low=0.1, high=0.7)
+    gates = (Gate.around(0.5), Gate.around(0.5, 0.1), Gate.around(0.4, 0.0), Gate.around(0.9, 0.3), Gate.around(-1))
+    said = [str(decide(gate, drop, samples=900, unit="pp")) for gate in gates]
+    assert {found.split(",")[0].rpartition(" ")[2] for found in said} == {"undecided", "passed", "failed"}
+
+    for notes in (*few, *failing, said):
         assert notes
         with speaking("zh"):
             assert not [note for note in notes if "“" in note_words(note)]
