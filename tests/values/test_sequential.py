@@ -137,7 +137,7 @@ def test_what_a_gate_says() -> None:
 
     assert str(plain) == (
         "gate at 0.5 ± 0.25 pp: undecided, 1000 samples are too few for false pass and false alarm at most 5 % each, "
-        f"about {plain.needed} samples are enough; its figure decides, wrongly in up to "
+        f"about {plain.needed} would do if the figure stays; its figure decides, wrongly in up to "
         f"{100 * plain.figure_error:.0f} %"
     )
     assert str(asked).endswith("undecided does not pass")

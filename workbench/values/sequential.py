@@ -95,10 +95,10 @@ class Decision:
         errors = f"false pass and false alarm at most {100 * ERROR:g} % each"
         if self.outcome != "undecided":
             return f"gate at {at}: {self.outcome}, {errors}"
-        more = "no number of samples is" if self.needed is None else f"about {self.needed} samples are"
+        more = "no number would do" if self.needed is None else f"about {self.needed} would do if the figure stays"
         then = f"its figure decides, wrongly in up to {100 * self.figure_error:.0f} %"
         then = then if self.gate.undecided == "figure" else "undecided does not pass"
-        return f"gate at {at}: undecided, {self.samples} samples are too few for {errors}, {more} enough; {then}"
+        return f"gate at {at}: undecided, {self.samples} samples are too few for {errors}, {more}; {then}"
 
 
 def decide(gate: Gate, drop: Estimate, *, samples: int, unit: str, among: Sequence[Estimate] = ()) -> Decision:
