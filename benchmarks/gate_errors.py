@@ -2,15 +2,14 @@
 
     python -m benchmarks.gate_errors [--releases 10000]
 
-Every row plants one loss, in shares of the limit of 0.5 pp, with a zone of half the limit: a loss of 0.5 times it must
-not fail, one of 1.5 times must not pass, and in between either answer is right. Columns, in % of the releases:
+A row plants one loss, in shares of the limit of 0.5 pp with a zone of half of it, on as many samples as the gate asks
+for, then on 2000 whatever it asks for. Columns, in % of the releases; `!` marks a wrong answer, of which 5 are allowed:
 
-    passed, failed, undecided     by the gate; `!` marks a wrong answer, at most 5 %
+    passed, failed, undecided     by the gate
     samples                       mean used, in % of the fixed size: of one test with both errors at 5 %
-    figure                        passed by the figure alone on the whole split, as a fixed limit does; `!` as above
+    figure                        passed by the figure alone on the whole split, as a fixed limit does
 
-First on as many samples as the gate asks for, then on 2000 whatever it asks for; then whole releases, from the search
-to promotion, and chains of releases that each lose a little more. What is bootstrapped runs over a fifth of them.
+Then whole releases, from the search to promotion, and chains of them. What is bootstrapped runs over a tenth.
 """
 
 from __future__ import annotations
@@ -32,178 +31,153 @@ from workbench.values.sequential import Gate, decide, least_drop, look_schedule
 from workbench.values.significance import compare, score_interval
 
 GATE = Gate.around(0.5)
+LOW, HIGH = GATE.limit - GATE.zone, GATE.limit + GATE.zone
 LOSSES = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 Z_STEP, Z_FIXED = 2.2164, 1.6449
-"""Quantiles for the gate's own errors (STEP), and for 5 %."""
-CANDIDATES, CONFIRMED, CHAIN = 200, 8, 10
-Floats = npt.NDArray[np.float64]
+"""Quantiles of the gate's own errors (`STEP`), and of 5 %."""
+CANDIDATES, CONFIRMED, CHAIN, STEP = 200, 8, 10, 0.3 * GATE.limit
+Numbers = npt.NDArray[np.number]
 Counts = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """Samples of a few kinds: the second is lost, the third won by the candidate, in `differing` of all samples.
-
-    Attributes:
-        kinds: [kinds, 4] numerators and denominators, as `least_drop` takes them; of entities [kinds, 6] counts.
-        others: shares of the first and of the further kinds, which are as they are.
-    """
-
-    name: str
-    kinds: npt.NDArray[np.number]
-    others: tuple[float, ...]
-    differing: float
-
-    @property
-    def entities(self) -> bool:
-        return self.kinds.shape[1] == 6
-
-    @property
-    def rows(self) -> Floats:
-        k = self.kinds.astype(np.float64)
-        return np.stack([2 * k[:, 0], k[:, 1] + k[:, 2], 2 * k[:, 3], k[:, 4] + k[:, 5]], 1) if self.entities else k
-
-    def shares(self, loss: float) -> Floats:
-        """Of the kinds, for a loss in pp."""
-        low, high = 0.0, self.differing
-        for _ in range(60):
-            lost = (low + high) / 2
-            rest = (1 - self.differing) * np.array(self.others)
-            shares = np.array([rest[0], lost, self.differing - lost, *rest[1:]])
-            low, high = (low, lost) if drops(self.rows, shares) > loss else (lost, high)
-        return shares
-
-    def needed(self, z: float) -> int:
-        """Samples of one test of either end of the zone, by linearization."""
-        a, b, a2, b2 = self.rows.T
-        s = self.shares(GATE.limit + GATE.zone)
-        parts = (a - b * (s @ a) / (s @ b)) / (s @ b) - (a2 - b2 * (s @ a2) / (s @ b2)) / (s @ b2)
-        return math.ceil((z * 100 * math.sqrt(s @ parts**2) / GATE.zone) ** 2)
-
-    def estimates(self, counts: Counts) -> list[Estimate]:
-        """By the product's own comparison of each release."""
-        if len(self.kinds) == 3:  # right or wrong: all at once
-            lost, won, n = counts[:, 1], counts[:, 2], int(counts[0].sum())
-            ends = ((lost - won) / n, *score_interval(lost, won, n))
-            return [Estimate(value=v, low=low, high=high) for v, low, high in (100 * np.stack(ends, 1)).tolist()]
-        found = []
-        for each in counts:
-            seen = np.repeat(self.kinds, each, axis=0)
-            pair = (seen[:, :3], seen[:, 3:]) if self.entities else (scores(seen[:, :2]), scores(seen[:, 2:]))
-            found.append(compare(*pair).drop_pp)
-        return found
-
-
-def scores(columns: npt.NDArray[np.number]) -> PairedScores:
-    return PairedScores(numerators=columns[:, 0], denominators=columns[:, 1])
-
-
-def drops(rows: Floats, counts: npt.NDArray[np.number]) -> Floats:
-    """[...] losses in pp of counts [..., kinds]."""
+def drops(rows: Numbers, counts: Numbers) -> npt.NDArray[np.float64]:
+    """Losses in pp, [...], of counts [..., kinds]."""
     a, b, a2, b2 = (counts @ column for column in rows.T)
     return np.asarray(100 * (a / b - a2 / b2))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """Samples of a few kinds, of which the second is lost and the third won by the candidate.
+
+    Attributes:
+        rows: [kinds, 4] numerators and denominators, as `least_drop` takes them.
+        alike: shares of the other kinds among the samples that do not differ.
+    """
+
+    name: str
+    rows: Numbers
+    alike: tuple[float, ...]
+    differing: float
+
+    def shares(self, loss: float) -> npt.NDArray[np.float64]:
+        """Of the kinds, for a loss in pp."""
+        first, *rest = (1 - self.differing) * np.array(self.alike)
+        low, high = 0.0, self.differing
+        for _ in range(60):
+            lost = (low + high) / 2
+            shares = np.array([first, lost, self.differing - lost, *rest])
+            low, high = (low, lost) if drops(self.rows, shares) > loss else (lost, high)
+        return shares
+
+    def needed(self, z: float) -> int:
+        """Samples of a test of either end of the zone, by linearization."""
+        (a, b, a2, b2), s = self.rows.T, self.shares(HIGH)
+        parts = (a - b * (s @ a) / (s @ b)) / (s @ b) - (a2 - b2 * (s @ a2) / (s @ b2)) / (s @ b2)
+        return math.ceil((z * 100 * math.sqrt(s @ parts**2) / GATE.zone) ** 2)
+
+    def outcomes(self, counts: Counts, among: int = 1) -> list[str]:
+        """Of each release by the product's own comparison; of so many neighbours at once."""
+        drop, n = [], int(counts[:1].sum())
+        if self.name == "correct":  # all at once
+            ends = drops(self.rows, counts), *(100 * end for end in score_interval(counts[:, 1], counts[:, 2], n))
+            drop = [Estimate(value=value, low=low, high=high) for value, low, high in np.stack(ends, 1).tolist()]
+        for each in counts if not drop else ():
+            a, b, a2, b2 = np.repeat(self.rows, each, axis=0).T
+            if self.name == "counts":  # of correct, predicted and gold entities
+                sides = [np.stack([x // 2, y - b // 2, b // 2], 1).astype(np.int64) for x, y in ((a, b), (a2, b2))]
+            else:
+                sides = [PairedScores(numerators=x, denominators=y) for x, y in ((a, b), (a2, b2))]
+            drop.append(compare(*sides).drop_pp)
+        groups = [drop[at : at + among] for at in range(0, len(drop), among)]
+        return [decide(GATE, d, samples=n, unit="pp", among=group).outcome for group in groups for d in group]
+
+    def searched(self, loss: float, total: int, releases: int) -> tuple[Counts, Counts]:
+        """(counts of the whole split, samples at the look that stops each or all of them)."""
+        used, before, counts = np.full(releases, total), 0, np.zeros((releases, len(self.rows)), dtype=np.int64)
+        for look in (*look_schedule(total), total):
+            counts, before = counts + RANDOM.multinomial(look - before, self.shares(loss), size=releases), look
+            certain = 100 * least_drop(self.rows, counts, entities=self.name == "counts") > LOW
+            used[certain & (drops(self.rows, counts) > GATE.limit) & (used == total)] = look
+        return counts, used
+
+
+RANDOM = np.random.default_rng(31)
 RIGHT = np.array([[1.0, 1, 1, 1], [1, 1, 0, 1], [0, 1, 1, 1]])
-SHARES = np.array([[0.8, 1, 0.8, 1], [0.8, 1, 0.6, 1], [0.7, 1, 0.9, 1], [0.4, 1, 0.4, 1], [0.9, 1, 0.91, 1]])
-TAGGED = np.array([[3, 3, 3, 3, 3, 3], [3, 3, 3, 2, 4, 3], [1, 2, 2, 2, 2, 2], [1, 2, 2, 1, 2, 2]])
+GRADED = np.array([[0.8, 1, 0.8, 1], [0.8, 1, 0.6, 1], [0.7, 1, 0.9, 1], [0.4, 1, 0.4, 1], [0.9, 1, 0.91, 1]])
+TAGGED = np.array([[6.0, 6, 6, 6], [6, 6, 4, 7], [2, 4, 4, 4], [2, 4, 2, 4]])
 FORMS = (
-    *(Form(name="correct", kinds=RIGHT, others=(1.0,), differing=d) for d in (0.01, 0.02, 0.05, 0.2)),
-    *(Form(name="scores", kinds=SHARES, others=(0.5, 0.45, 0.05), differing=d) for d in (0.08, 0.2)),
-    *(Form(name="counts", kinds=TAGGED, others=(0.7, 0.3), differing=d) for d in (0.02, 0.06)),
+    *(Form(name="correct", rows=RIGHT, alike=(1.0,), differing=share) for share in (0.01, 0.02, 0.05, 0.2)),
+    *(Form(name="scores", rows=GRADED, alike=(0.5, 0.45, 0.05), differing=share) for share in (0.08, 0.2)),
+    *(Form(name="counts", rows=TAGGED, alike=(0.7, 0.3), differing=share) for share in (0.02, 0.06)),
 )
 
 
-def stopped(form: Form, loss: float, total: int, releases: int, random: np.random.Generator) -> tuple[Counts, Counts]:
-    """(counts of the whole split [releases, kinds], samples at the look that stops each, or all) of the search."""
-    used, before = np.full(releases, total), 0
-    counts, shares = np.zeros((releases, len(form.rows)), dtype=np.int64), form.shares(loss)
-    for look in (*look_schedule(total), total):
-        counts = counts + random.multinomial(look - before, shares, size=releases)
-        before = look
-        if look < total:
-            beyond = 100 * least_drop(form.rows, counts, entities=form.entities) > GATE.limit - GATE.zone
-            hit = beyond & (drops(form.rows, counts) > GATE.limit)
-            used = np.where(hit & (used == total), look, used)
-    return counts, used
-
-
-def outcome(drop: Estimate, samples: int, among: Sequence[Estimate] = ()) -> str:
-    return decide(GATE, drop, samples=samples, unit="pp", among=among).outcome
-
-
-def rates(form: Form, loss: float, total: int, releases: int, random: np.random.Generator) -> str:
-    counts, used = stopped(form, loss, total, releases, random)
-    whole = used == total
-    found = [outcome(drop, total) for drop in form.estimates(counts[whole])] if whole.any() else []
+def row(form: Form, loss: float, total: int, releases: int) -> str:
+    counts, used = form.searched(loss, total, releases)
+    found = form.outcomes(counts[used == total])
     passed, undecided = (100 * found.count(which) / releases for which in ("passed", "undecided"))
     figure = 100 * np.mean(drops(form.rows, counts) <= GATE.limit)
+    good, bad = " !"[loss <= LOW], " !"[loss >= HIGH]
+    wrong = f"{figure:6.2f}{bad}" if good == " " else f"{figure:6.2f} ({100 - figure:.2f}!)"
     samples = 100 * used.mean() / form.needed(Z_FIXED)
-    good, bad = loss <= GATE.limit - GATE.zone, loss >= GATE.limit + GATE.zone
-    failed = 100 - passed - undecided
-    marks = [f"{value:7.2f}{'!' if wrong else ' '}" for value, wrong in ((passed, bad), (failed, good))]
-    wrong = f"{figure:7.2f}{'!' if bad else ' '}" if not good else f"{100 - figure:7.2f}! not"
-    return f"{''.join(marks)} {undecided:8.2f}  {samples:8.0f}  {wrong}"
+    return f"{passed:6.2f}{bad} {100 - passed - undecided:6.2f}{good} {undecided:9.2f} {samples:8.0f}  {wrong}"
 
 
-def sweeps(form: Form, count: int, random: np.random.Generator) -> str:
-    """Splits as large as the gate asks for. The lossier a candidate the faster it is: of those that validation keeps,
-    the fastest are confirmed."""
-    n = form.needed(Z_STEP)
+def falsely_passed(form: Form, n: int, count: int) -> str:
+    """The lossier a candidate the faster it is; of those that validation keeps by their figures the fastest are
+    confirmed, and the fastest that passes is taken."""
     losses = GATE.limit * np.linspace(0.5, 2, CANDIDATES)
     shares = np.stack([form.shares(loss) for loss in losses])
-    kept = drops(form.rows, random.multinomial(n, shares, size=(count, CANDIDATES))) <= GATE.limit
+    kept = drops(form.rows, RANDOM.multinomial(n, shares, size=(count, CANDIDATES))) <= GATE.limit
     chosen = np.sort(np.where(kept, np.arange(CANDIDATES), 0), axis=1)[:, -CONFIRMED:]
-    held = form.estimates(random.multinomial(n, shares[chosen]).reshape(count * CONFIRMED, -1))
-    together = [held[i : i + CONFIRMED] for i in range(0, len(held), CONFIRMED)]
-    passed = np.array([[outcome(drop, n, among) == "passed" for drop in among] for among in together])
-    figure = np.array([[drop.value <= GATE.limit for drop in among] for among in together])
-    bad = losses[chosen] >= GATE.limit + GATE.zone
-    wrong, by_figure = (100 * np.any(bad & by, axis=1).mean() for by in (passed, figure))
-    counts, used = stopped(form, GATE.limit - GATE.zone, n, count, random)
-    alarm = (used < n) | (drops(form.rows, counts) > GATE.limit)
+    held, bad = RANDOM.multinomial(n, shares[chosen]).reshape(count * CONFIRMED, -1), losses[chosen] >= HIGH
+    passed = np.reshape(form.outcomes(held, CONFIRMED), bad.shape) == "passed"
+    figure = np.reshape(drops(form.rows, held), bad.shape) <= GATE.limit
+    gate, by_figure = (100 * np.mean(np.any(bad & by, axis=1)) for by in (passed, figure))
+    return f"{gate:.2f} % by the gate, {by_figure:.2f} % by the figure"
+
+
+def chains(form: Form, n: int, count: int) -> tuple[float, float]:
+    """(% in which a release of 1.5x or more passes against float, in which all pass against the one before)."""
+    passed, unseen = np.zeros(count, dtype=bool), np.ones(count, dtype=bool)
+    for loss in STEP * np.arange(1, CHAIN + 1):
+        unseen &= drops(form.rows, RANDOM.multinomial(n, form.shares(STEP), size=count)) <= GATE.limit
+        if loss >= HIGH:
+            passed |= np.array(form.outcomes(RANDOM.multinomial(n, form.shares(loss), size=count))) == "passed"
+    return 100 * float(passed.mean()), 100 * float(unseen.mean())
+
+
+def alarms(form: Form, n: int, count: int) -> float:
+    """% of candidates of 0.5x that are stopped, passed over on validation, or fail on held-out data or at promotion."""
+    counts, used = form.searched(LOW, n, count)
+    found = (used < n) | (drops(form.rows, counts) > GATE.limit)
     for _ in ("against float", "against the current bundle"):
-        found = form.estimates(random.multinomial(n, form.shares(GATE.limit - GATE.zone), size=count))
-        alarm |= [outcome(drop, n) == "failed" for drop in found]
-    return (
-        f"a sweep of {CANDIDATES}, the fastest {CONFIRMED} confirmed: one of 1.5x or more passes in {wrong:.2f} %, by "
-        f"the figure in {by_figure:.2f} %; one of 0.5x is stopped, passed over or fails in {100 * alarm.mean():.2f} %"
-    )
-
-
-def chains(form: Form, count: int, random: np.random.Generator) -> str:
-    """Each release loses 0.3 times the limit more than the one before: the tenth three times the limit."""
-    n, passed, unseen = form.needed(Z_STEP), np.zeros(count, dtype=bool), np.ones(count, dtype=bool)
-    for release in range(1, CHAIN + 1):
-        loss = 0.3 * release * GATE.limit
-        unseen &= drops(form.rows, random.multinomial(n, form.shares(0.3 * GATE.limit), size=count)) <= GATE.limit
-        if loss >= GATE.limit + GATE.zone:
-            held = form.estimates(random.multinomial(n, form.shares(min(loss, 100 * form.differing)), size=count))
-            passed |= [outcome(drop, n) == "passed" for drop in held]
-    return (
-        f"{CHAIN} releases of 0.3x more each: all pass in {100 * unseen.mean():.1f} % by the figure against the one "
-        f"before; one of 1.5x or more passes in {100 * passed.mean():.2f} % by the gate against float"
-    )
+        found |= np.array(form.outcomes(RANDOM.multinomial(n, form.shares(LOW), size=count))) == "failed"
+    return 100 * float(found.mean())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--releases", type=int, default=10_000)
-    count, began, random = parser.parse_args(arguments).releases, time.monotonic(), np.random.default_rng(31)
-    heads = f"{'passed':>7}  {'failed':>7}  {'undecided':>9}  {'samples':>7}   figure"
-    print(f"{'form':8}{'differ':>7}{'samples':>9}{'loss':>7}  {heads}")
+    count, began = parser.parse_args(arguments).releases, time.process_time()
+    print("form    differ  samples  loss   passed  failed  undecided  samples  figure")
     for size, losses in ((0, LOSSES), (2000, (0.5, 1.5, 2.0))):
         for form in FORMS:
-            total = size or form.needed(Z_STEP)
+            total, many = size or form.needed(Z_STEP), count if form.name == "correct" else max(1, count // 10)
             for share in losses:
-                many = count if form.name == "correct" else max(1, count // 5)
-                row = rates(form, share * GATE.limit, total, many, random)
-                print(f"{form.name:8}{form.differing:7.0%}{total:9}{share:6g}x  {row}", flush=True)
-    for form in FORMS[1:4:2]:
-        for said in (sweeps, chains):
-            print(f"{form.name} {form.differing:.0%}: {said(form, count, random)}", flush=True)
-    load = os.getloadavg()[0]
-    print(f"\n{time.monotonic() - began:.0f} s; {platform.machine()}, {os.cpu_count()} processors, load {load:.1f}")
+                said = row(form, share * GATE.limit, total, many)
+                print(f"{form.name:8}{form.differing:6.0%}{total:9}{share:5g}x  {said}", flush=True)
+    form, n = FORMS[1], FORMS[1].needed(Z_STEP)
+    for size in (n, 2000):
+        print(
+            f"a sweep of {CANDIDATES} with {size} samples: 1.5x or more passes in {falsely_passed(form, size, count)}"
+        )
+    print(f"of 0.5x with {n} samples fail anywhere from the search to promotion: {alarms(form, n, count):.2f} %")
+    ours, theirs = chains(form, n, count)
+    print(f"{CHAIN} releases of 0.3x more each: 1.5x or more passes in {ours:.2f} %; by figures all {theirs:.2f} %")
+    load, spent = os.getloadavg()[0], time.process_time() - began
+    print(f"\n{spent:.0f} s of one core; {platform.machine()}, {os.cpu_count()} processors, load {load:.1f}")
     return 0
 
 
