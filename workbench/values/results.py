@@ -58,7 +58,7 @@ class Stop:
     """Why a sound candidate was not measured any further.
 
     Attributes:
-        violations: constraint name → by how much it is violated, as far as was measured (> 0), in the constraint's unit.
+        violations: constraint name → by how much it is violated as far as was measured (> 0), in its unit.
     """
 
     stage: str
