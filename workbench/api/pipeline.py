@@ -74,7 +74,7 @@ def sweep_pipeline(pipeline: Pipeline, *, timeout_s: float | None = None, report
         report(f"stage {name}: its own sweep, up to {share_s:.0f} s")
         question = float_run.experiments[name]
         before = current_journal(question.workspace, question.name)
-        other = before is not None and before.sweep()["identity"] != question.identity  # this file was changed since
+        other = before is not None and before.identity() != question.identity  # this file was changed since
         found = sweep(
             question,
             timeout_s=share_s,
