@@ -12,8 +12,9 @@ from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.front import is_feasible
 from workbench.search.pipeline import evaluate
 from workbench.search.sweep import confirm
-from workbench.shipping.service_confirmation import confirm_services
+from workbench.shipping.service_confirmation import LoadTrial, confirm_services, served
 from workbench.values.candidate import Candidate, Quantization, Serving
+from workbench.values.measurement import ServiceResult
 from workbench.values.metrics import metrics
 from workbench.values.service import ServiceSettings
 
@@ -64,8 +65,11 @@ def test_held_out_data_choose_nothing_and_the_front_is_served_and_loaded(opened:
     front = [searched]
     said: list[str] = []
 
+    def here(trial: LoadTrial) -> ServiceResult:
+        return served(question, trial.candidate, bench, report=trial.report, seconds=trial.seconds)
+
     confirm(question, bench, front)
-    confirm_services(question, bench, bench.journal, front, report=said.append)
+    confirm_services(question, bench, bench.journal, front, report=said.append, server=here)
 
     before, confirmed = searched.measurement.service, bench.journal.evaluation(INT8.id, "holdout")
     after = confirmed.measurement.service
@@ -77,5 +81,5 @@ def test_held_out_data_choose_nothing_and_the_front_is_served_and_loaded(opened:
     assert metrics(confirmed)["service_throughput_per_s"] == after.confirmed.throughput_per_s.value
     assert len(said) == 4  # the baseline and one member, two sentences each
 
-    confirm_services(question, bench, bench.journal, front, report=said.append)
+    confirm_services(question, bench, bench.journal, front, report=said.append, server=here)
     assert len(said) == 4, "what was measured is not measured again"

@@ -74,7 +74,9 @@ def golden_batches(bundle: Bundle) -> tuple[GoldenBatch, ...]:
     try:
         for key, array in read_npz(bundle.read(manifest.golden)).items():
             index, role, name = key.split("/", 2)
-            arrays[role][_index(index, count)][name] = array
+            if not (index.isascii() and index.isdigit() and int(index) < count):
+                raise ValueError(f"there is a batch {index[:20]!r}, of {count}")
+            arrays[role][int(index)][name] = array
         if manifest.golden_texts is not None:
             texts = decode(
                 tuple[tuple[str | tuple[str, ...], ...], ...], loads(bundle.read(manifest.golden_texts)), "texts"
@@ -103,13 +105,6 @@ def scored_output(names: Collection[str]) -> str:
     if "logits" not in names and len(names) != 1:
         raise ValueError(f"none of the outputs {', '.join(names)} is named 'logits'; the scores cannot be found")
     return "logits" if "logits" in names else next(iter(names))
-
-
-def _index(text: str, count: int) -> int:
-    index = int(text) if text.isascii() and text.isdigit() else count
-    if index >= count:
-        raise ValueError(f"there is a batch {text[:20]!r}, of {count}")
-    return index
 
 
 def _check(batch: GoldenBatch) -> None:

@@ -135,7 +135,17 @@ def read_bundle(directory: Path, *, manifest_sha256: str | None = None) -> Bundl
             f"{directory}: it holds another bundle than when this service started (manifest {found[:12]} instead of "
             f"{manifest_sha256[:12]}). Start the service again to serve that one."
         )
-    manifest = _manifest(directory, content)
+    try:
+        body = json_object(content, "manifest")
+        version = body.pop("version", None)
+        if version not in READ_VERSIONS or isinstance(version, bool):
+            known = " and ".join(map(str, READ_VERSIONS))
+            raise BundleError(
+                f"{directory}: bundle version {version!r:.80} is unknown; workbench {__version__} reads {known}."
+            )
+        manifest = decode(Manifest, body, "manifest")
+    except (DecodeError, ConfigError, ValueError) as error:
+        raise BundleError(f"{directory}: {MANIFEST} cannot be used: {error}.") from error
     for fault in manifest_faults(manifest):
         raise BundleError(f"{directory}: {MANIFEST} cannot be used: {fault}.")
     sums = sums_text({MANIFEST: found, **{name: listed.sha256 for name, listed in manifest.files.items()}}).encode()
@@ -157,17 +167,3 @@ def read_bounded(directory: Path, name: str, most_bytes: int) -> bytes:
     if len(content) > most_bytes:
         raise BundleError(f"{directory}: {name} has more than {most_bytes >> 20} MiB; none of ours has.")
     return content
-
-
-def _manifest(directory: Path, content: bytes) -> Manifest:
-    try:
-        body = json_object(content, "manifest")
-        version = body.pop("version", None)
-        if version not in READ_VERSIONS or isinstance(version, bool):
-            known = " and ".join(map(str, READ_VERSIONS))
-            raise BundleError(
-                f"{directory}: bundle version {version!r:.80} is unknown; workbench {__version__} reads {known}."
-            )
-        return decode(Manifest, body, "manifest")
-    except (DecodeError, ConfigError, ValueError) as error:
-        raise BundleError(f"{directory}: {MANIFEST} cannot be used: {error}.") from error

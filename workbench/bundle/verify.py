@@ -29,7 +29,7 @@ from workbench.bundle.signing import (
     verify,
 )
 from workbench.targets import described, open_target
-from workbench.targets.base import Array, Session, Target
+from workbench.targets.base import Array, Session
 from workbench.targets.language import LanguageTarget
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, ConfigError, MeasureError
@@ -110,7 +110,12 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
         warnings += changes
         bundle.check_model()
         if manifest.task == LANGUAGE:
-            prompts = _replayed_prompts(bundle, target, changes)
+            if not isinstance(target, LanguageTarget):
+                raise BundleError(f"{directory}: target {target.name!r} answers no prompts, so it made no such bundle.")
+            try:
+                prompts = replay_prompts(bundle, target.prompted(bundle.model_directory))
+            except MeasureError as error:
+                raise _unfit(bundle, error, _said(changes)) from error
             samples, largest = prompts.prompts, prompts.largest
             warnings += [prompts.device] if prompts.device else []
         else:
@@ -126,15 +131,6 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
         signature=f"signed by {signer.key}" if signer is not None else unchecked,
         prompts=prompts,
     )
-
-
-def _replayed_prompts(bundle: Bundle, target: Target, changes: Sequence[str]) -> PromptReplay:
-    if not isinstance(target, LanguageTarget):
-        raise BundleError(f"{bundle.directory}: target {target.name!r} answers no prompts, so it made no such bundle.")
-    try:
-        return replay_prompts(bundle, target.prompted(bundle.model_directory))
-    except MeasureError as error:
-        raise _unfit(bundle, error, _said(changes)) from error
 
 
 def replay_apart(bundle: Bundle, changes: Sequence[str] = ()) -> tuple[int, float]:

@@ -187,7 +187,10 @@ def _fill(to: Path, contents: BundleContents, deployment: Callable[[Manifest], M
         copied.append((_OUTCOMES, contents.outcomes))
         outcomes = HoldoutOutcomes(file=_OUTCOMES, samples_sha256=contents.outcome_samples_sha256)
     for name, source in copied:
-        _copy(source, to, name)
+        if name_fault(name) or os.path.lexists(to / name):
+            raise ValueError(f"{name!r} cannot name a file of the bundle: {name_fault(name) or 'it is there already'}")
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, to / name)
     with_texts = any(batch.texts for batch in contents.golden)
     for name, body in (
         ("labels.json", list(contents.labels)),
@@ -255,13 +258,6 @@ def _sums(directory: Path) -> dict[str, FileSum]:
         name: FileSum(sha256=file_digest(directory / name), size_bytes=(directory / name).stat().st_size)
         for name in sorted(entries(directory))
     }
-
-
-def _copy(source: Path, to: Path, name: str) -> None:
-    if name_fault(name) or os.path.lexists(to / name):
-        raise ValueError(f"{name!r} cannot name a file of the bundle: {name_fault(name) or 'it is there already'}")
-    (to / name).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, to / name)
 
 
 def _flush(root: Path) -> None:

@@ -52,7 +52,8 @@ measurement is drawn hollow."""
 def pareto_html(summary: Summary) -> str:
     """A self-contained page (about 5 MB, nearly all of it plotly.js); makes no request of any kind."""
     chosen = summary.chosen
-    axes = _axes(summary)
+    x, *others = (o.metric for o in summary.objectives)
+    axes = [(x, y) for y in others or ["latency_p50_ms" if x in ACCURACY else "accuracy"]]
     missing = len(summary.evaluations) - len(_drawn(summary, *axes[0]))
     evaluations = shown(summary)
     differing = differing_parameters([e.candidate for e in evaluations])
@@ -91,13 +92,6 @@ def pareto_html(summary: Summary) -> str:
 
 
 # --- the scatter: one per pair of the first objective with another ----------------------------------------------------
-
-
-def _axes(summary: Summary) -> list[tuple[str, str]]:
-    names = [o.metric for o in summary.objectives]
-    if len(names) == 1:
-        names.append("latency_p50_ms" if names[0] in ACCURACY else "accuracy")
-    return [(names[0], other) for other in names[1:]]
 
 
 def _drawn(summary: Summary, x: str, y: str) -> list[tuple[Evaluation, Evaluation]]:

@@ -88,6 +88,9 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
     largest = max(float(np.abs(array).max(initial=0)) for batch in golden for array in batch.outputs.values())
     share = replay_tolerance(candidate)
     padded = data.with_bins(bins)
+    with contextlib.closing(scorer_of(data, experiment.model)) as scorer:
+        reference = experiment.model.sha256 if scorer.needs_reference else None
+        how = [] if scorer.identity is None else [scorer.identity]
     return BundleContents(
         **alike,
         golden=golden,
@@ -98,7 +101,8 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         axes=() if padded.sizing is None else padded.sizing.uses,
         service=service,
         agreement=next((e.agreement for e in reversed(evaluations) if e.agreement is not None), None),
-        outcome_samples_sha256=_scored_samples(experiment),
+        # two bundles with equal ones were scored alike, on the same samples
+        outcome_samples_sha256=digest([data.task, data.labels, data.holdout.digest, reference, *how]),
     )
 
 
@@ -147,15 +151,6 @@ def service_settings(candidate: Candidate, evaluations: Sequence[Evaluation]) ->
         if service is not None:
             return (service.best or service.closest).settings
     return ServiceSettings(max_batch_size=candidate.serving.batch)
-
-
-def _scored_samples(experiment: Experiment) -> str:
-    """Two bundles with equal ones were scored alike, on the same samples."""
-    data = experiment.dataset
-    with contextlib.closing(scorer_of(data, experiment.model)) as scorer:
-        reference = experiment.model.sha256 if scorer.needs_reference else None
-        how = [] if scorer.identity is None else [scorer.identity]
-    return digest([data.task, data.labels, data.holdout.digest, reference, *how])
 
 
 def evaluations_of(journal: Journal, candidate: Candidate) -> tuple[Evaluation, ...]:

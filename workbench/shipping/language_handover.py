@@ -110,7 +110,7 @@ def make_golden_prompts(
     room = min(tokens, model.context - answer)
     if room < 1:
         raise ConfigError(f"an answer of {answer} tokens leaves no room for a prompt in a context of {model.context}.")
-    chosen = [text for text in texts if _keepable(text)]
+    chosen = [t for t in texts if t.strip() and len(t) <= MOST_CHARACTERS and not value_fault(t, "text")]
     found = [(text, ids[:room]) for text in chosen[: 4 * PROMPTS] if len(ids := model.ids(text)) > 1][:PROMPTS]
     if not found:
         raise ConfigError("no text can be a golden prompt.", hint="Give texts of more than one token.")
@@ -139,7 +139,7 @@ def make_golden_prompts(
                 text=text,
                 ids=tuple(ids),
                 answer=tuple(said),
-                answer_text=_printable(model.text(said)),
+                answer_text="".join("\ufffd" if value_fault(c, "text") else c for c in model.text(said)),
                 steps=tuple(kept),
             )
             for (text, ids), said, kept in zip(found, answers, steps, strict=True)
@@ -156,14 +156,6 @@ def _source(highest: float, largest: float) -> str:
     else:
         said = f"{INT8_REPLAY:g} of the largest logit [inferred: what replays of other targets are allowed]"
     return f"{said}; measured: {largest:.3g} between ways to execute it on this processor, on a device nothing"
-
-
-def _keepable(text: str) -> bool:
-    return bool(text.strip()) and len(text) <= MOST_CHARACTERS and not value_fault(text, "text")
-
-
-def _printable(text: str) -> str:
-    return "".join("\ufffd" if value_fault(character, "text") else character for character in text)
 
 
 def _measured(

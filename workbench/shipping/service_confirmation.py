@@ -220,7 +220,7 @@ def confirm_services(
     front: Sequence[Evaluation],
     *,
     report: Callable[[str], None],
-    server: Server | None = None,
+    server: Server,
     end: float | None = None,
 ) -> None:
     """Load each one as predicted on the holdout split, and write what was measured into its confirmation.
@@ -231,7 +231,6 @@ def confirm_services(
     Args:
         front: the most important first; with too little time, loads are shorter, and the last go without.
         report: told one sentence for each.
-        server: None to prepare and check the bundles in this process.
         end: moment of `time.perf_counter` at which all of it must be over.
     """
     question = experiment.service
@@ -244,11 +243,8 @@ def confirm_services(
             break
         candidate, confirmed, service, best = todo.pop(0)
         report(f"{candidate.short_id}: serving it, {best.settings}, under {best.load}")
-        if server is None:
-            found = served(experiment, candidate, bench, report=report, seconds=seconds)
-        else:
-            trial = LoadTrial(candidate=candidate, report=report, seconds=seconds, until=end)
-            found = _served_elsewhere(server, trial, service)
+        trial = LoadTrial(candidate=candidate, report=report, seconds=seconds, until=end)
+        found = _served(server, trial, service)
         measurement = replace(confirmed.measurement, service=found)
         shorter = () if seconds is None else (f"{seconds:.1f} s of load instead of {question.confirm_s:g} s",)
         journal.write(replace(confirmed, measurement=measurement, cut=(*confirmed.cut, *shorter)))
@@ -321,7 +317,7 @@ def served(
     return replace(service, note=found) if isinstance(found, str) else replace(service, confirmed=found)
 
 
-def _served_elsewhere(server: Server, trial: LoadTrial, service: ServiceResult) -> ServiceResult:
+def _served(server: Server, trial: LoadTrial, service: ServiceResult) -> ServiceResult:
     """A candidate whose process dies is tried once more, and then not recommended."""
     for attempt in range(1, MAX_CRASHES + 1):
         try:

@@ -99,8 +99,14 @@ def agreement(found: Agreements) -> Iterator[Block]:
             for a in shapes[:_MOST_SHAPES]
         ]
         yield table("Outputs by compiled shape", "shape|samples|cosine, worst|max abs error|MAE", rows)
+    rows = []
+    for a in _telling(found):
+        drops = [a.drop, *(None for _ in a.accuracy)]  # that of the first, which is the primary metric
+        for (metric, (own, reference)), drop in zip(a.accuracy.items(), drops, strict=False):
+            figures = (figure(of, _level(a), digits=4) for of in (reference, own))
+            rows.append((_pair(a), metric, *figures, *_tested(drop, _level(a))))
     if any(a.accuracy for a in found.paths):
-        yield _scores(found)
+        yield table("Scores of each path", "path (reference)|metric|reference's|its own|loss, paired|p", rows)
 
 
 def _paths(found: Agreements | None) -> Table:
@@ -145,16 +151,6 @@ def _telling(found: Agreements) -> list[Agreement]:
 
 def _level(a: Agreement) -> Evidence:
     return "modelled" if a.emulated else "measured"
-
-
-def _scores(found: Agreements) -> Table:
-    rows: list[Row] = []
-    for a in _telling(found):
-        drops = [a.drop, *(None for _ in a.accuracy)]  # that of the first, which is the primary metric
-        for (metric, (own, reference)), drop in zip(a.accuracy.items(), drops, strict=False):
-            figures = (figure(of, _level(a), digits=4) for of in (reference, own))
-            rows.append((_pair(a), metric, *figures, *_tested(drop, _level(a))))
-    return table("Scores of each path", "path (reference)|metric|reference's|its own|loss, paired|p", rows)
 
 
 def _tested(compared: AccuracyComparison | None, known: Evidence | None, unit: str | None = None) -> tuple[Cell, Cell]:
