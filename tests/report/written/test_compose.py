@@ -25,7 +25,7 @@ from tests.report.written.materials import (
 )
 from workbench.load.run import _doubts
 from workbench.prediction.capacity import LimitedBy
-from workbench.report.written import compose
+from workbench.report.written import compose, performance
 from workbench.report.written.compose import written_report
 from workbench.report.written.document import (
     Bullets,
@@ -222,6 +222,7 @@ def test_every_text_has_its_chinese_with_the_same_values_in_it_and_none_is_left_
                 : {"say": 1, "paragraph": 1, "heading": 1, "section": 1, "label": 1, "table": 2}.get(call.func.id, 0)
             ]
             assert {a.value for a in said if isinstance(a, ast.Constant)} <= chinese()["texts"].keys(), file.name
+    assert {*performance._GROUPS.values()} <= chinese()["texts"].keys()
     for english, text in chinese()["texts"].items():
         assert english in constants
         assert set(re.findall(r"{\w+}", english)) >= set(re.findall(r"{\w+}", text)), english

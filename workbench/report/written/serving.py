@@ -131,7 +131,16 @@ def _loads(m: Material) -> Iterator[Block]:
             for one in m.loads
         ],
     )
-    if served := [_server_row(one) for one in m.loads if one.server is not None or one.processes is not None]:
+    served: list[Row] = []
+    for one in (one for one in m.loads if one.server is not None or one.processes is not None):
+        batch, queue, model, padding = (
+            None if one.server is None else getattr(one.server, name)
+            for name in ("mean_batch", "queue_ms", "model_ms", "padding_share")
+        )
+        share = None if padding is None else f"{padding:.0%}"
+        peak = None if one.processes is None else one.processes.resident_peak_bytes / 1e6
+        served.append((loaded_name(one), *map(figure, (batch, share, queue, model)), figure(peak, digits=0)))
+    if served:
         heads = "load|mean batch|padding|queue ms|model ms|peak resident MB"
         yield table("The service's processes during load", heads, served)
     if cards := [_card_row(one, card) for one in m.loads for card in one.device]:
@@ -139,20 +148,6 @@ def _loads(m: Material) -> Iterator[Block]:
     notes = [say("{load}: {note}", load=loaded_name(one), note=note_words(n)) for one in m.loads for n in one.notes]
     if notes:
         yield Bullets(items=tuple(notes))
-
-
-def _server_row(one: LoadResult) -> Row:
-    batch, queue, model, padding = (
-        None if one.server is None else getattr(one.server, name)
-        for name in ("mean_batch", "queue_ms", "model_ms", "padding_share")
-    )
-    return (
-        loaded_name(one),
-        figure(batch),
-        figure(None) if padding is None else figure(f"{padding:.0%}"),
-        *(figure(queue), figure(model)),
-        figure(None if one.processes is None else one.processes.resident_peak_bytes / 1e6, digits=0),
-    )
 
 
 def _card_row(one: LoadResult, card: DeviceUse) -> Row:

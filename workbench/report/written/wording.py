@@ -290,11 +290,6 @@ def outcome_cell(outcome: str, *, limited: bool, emulated: bool) -> Cell:
     return Cell(text=words, state=state)
 
 
-@functools.cache
-def _notes() -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(pattern), said) for pattern, said in chinese()["notes"]]
-
-
 def note_words(note: str) -> str:
     if spoken() == "en" or not note:
         return note
@@ -302,9 +297,9 @@ def note_words(note: str) -> str:
 
 
 def _chinese(part: str) -> str:
-    for pattern, form in _notes():
-        if found := pattern.fullmatch(part):
-            said = found.expand(form)
+    for pattern, form in chinese()["notes"]:
+        if found := re.fullmatch(pattern, part):
+            said: str = found.expand(form)
             for english, word in chinese()["words"]:
                 said = said.replace(english, word)
             return said
