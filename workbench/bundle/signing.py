@@ -244,10 +244,17 @@ def read_trusted_keys(file: Path) -> TrustedKeys:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith(("#", UNTRUSTED.strip())):
             continue
-        key = _key(file, number, line.strip())
-        identity = (key.public.key_id, key.public.key)
-        if identity not in found or key.revoked:
-            found[identity] = key
+        match = _LINE.fullmatch(line.strip())
+        try:
+            public = parse_public_key(match["key"] if match is not None else "")
+        except SignatureError as error:
+            hint = "A line is [revoked] KEY [whose it is]; comments begin with #."
+            raise ConfigError(f"{error}.", file=file, line=number, key="--trusted-keys", hint=hint) from None
+        assert match is not None  # parse_public_key refuses ''
+        revoked, identity = match["revoked"] is not None, (public.key_id, public.key)
+        if identity not in found or revoked:
+            name = "".join(c for c in (match["name"] or "").strip() if c.isprintable())
+            found[identity] = TrustedKey(public=public, name=name, revoked=revoked)
     if all(key.revoked for key in found.values()):
         raise ConfigError(
             "lists no key that is not revoked, so no bundle could pass.",
@@ -256,23 +263,6 @@ def read_trusted_keys(file: Path) -> TrustedKeys:
             hint="Put the line of a public key into it, as `workbench keygen` prints it.",
         )
     return TrustedKeys(file=file, keys=tuple(found.values()))
-
-
-def _key(file: Path, number: int, line: str) -> TrustedKey:
-    match = _LINE.fullmatch(line)
-    try:
-        public = parse_public_key(match["key"] if match is not None else "")
-    except SignatureError as error:
-        raise ConfigError(
-            f"{error}.",
-            file=file,
-            line=number,
-            key="--trusted-keys",
-            hint="A line is [revoked] KEY [whose it is]; comments begin with #.",
-        ) from None
-    assert match is not None  # parse_public_key refuses ''
-    name = "".join(c for c in (match["name"] or "").strip() if c.isprintable())
-    return TrustedKey(public=public, name=name, revoked=match["revoked"] is not None)
 
 
 _PLAIN, _CHECKSUM = b"\0\0", b"B2"

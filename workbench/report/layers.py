@@ -18,11 +18,13 @@ from workbench.report.written.document import (
     Figure,
     Paragraph,
     Section,
+    State,
     Table,
 )
 from workbench.report.written.drawing import bars_figure, errors
 from workbench.report.written.files import html_text, on_terminal
 from workbench.report.written.precision import bad_operator
+from workbench.report.written.wording import Row, figure, table
 from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.layers import LayerStudy, Step, Unit
 
@@ -147,9 +149,9 @@ def comparison_text(found: Comparison, *, every: bool = False) -> Group:
         notes.append(f"{hidden} more tensors {'agree' if found.equal else 'add less error'}; --all shows every tensor")
     if found.only_in_a:
         notes.append(f"{found.only_in_a} tensors of the first are not in the second")
-    table = _compared(rows, f"{found.a}  against  {found.b}", "; ".join(notes))
+    compared = _compared(rows, f"{found.a}  against  {found.b}", "; ".join(notes))
     verdict = (Paragraph(text=sentence) for sentence in comparison_verdict(found))
-    return on_terminal([table, *verdict, *bad_operator(found.device)])
+    return on_terminal([compared, *verdict, *bad_operator(found.device)])
 
 
 def comparison_html(found: Comparison) -> str:
@@ -192,16 +194,12 @@ def shown_rows(found: Comparison) -> list[TensorComparison]:
 
 
 def _compared(rows: Sequence[TensorComparison], caption: str, note: str) -> Table:
-    return Table(
-        caption=caption,
-        heads=("tensor, what makes it", "cosine", "max abs", "MAE", "SQNR\ndB", "error", "added\nhere"),
-        rows=tuple(map(_compared_row, rows)),
-        strong=tuple(at for at, row in enumerate(rows) if row.jump),
-        note=note,
-    )
+    heads = "tensor, what makes it|cosine|max abs|MAE|SQNR\ndB|error|added\nhere"
+    jumps = (at for at, row in enumerate(rows) if row.jump)
+    return table(caption, heads, map(_compared_row, rows), strong=jumps, note=note)
 
 
-def _compared_row(row: TensorComparison) -> tuple[Cell, ...]:
+def _compared_row(row: TensorComparison) -> Row:
     marks = {
         f"other length in {row.resized}": row.resized,
         f"{row.differing} of {row.elements} differ": row.differing,
@@ -212,13 +210,14 @@ def _compared_row(row: TensorComparison) -> tuple[Cell, ...]:
     }
     words = "  ".join([row.tensor, row.op_type, *(word for word, there in marks.items() if there)])
     kept = row.within_limits or row.rescaled
-    figures = _figures(
+    figures = (
         *(f"{row.cosine:.6f}", f"{row.max_abs:.2e}", f"{row.mae:.2e}"),
         "equal" if row.sqnr_db is None else f"{row.sqnr_db:.1f}",
         "" if row.not_finite else f"{row.relative_error:.2%}",
         f"{row.added_error:.2%}" if row.added_error and not row.not_finite else "",
     )
-    return Cell(text=words, state="missed" if row.not_finite else "plain" if kept else "open"), *figures
+    state: State = "missed" if row.not_finite else "plain" if kept else "open"
+    return Cell(text=words, state=state), *map(figure, figures)
 
 
 def study_text(study: LayerStudy) -> Group:
@@ -273,25 +272,22 @@ def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
 
 
 def _units(study: LayerStudy, units: Sequence[Unit], kind: str) -> Table:
-    return Table(
-        caption=f"{study.experiment}: {kind}s, most sensitive first (by {study.metric})",
-        heads=(
-            *(kind, "SQNR\ndB", "1st order\ndB", "cosine", "KL", "bought", "MACs"),
-            *("float\nµs", "INT8\nµs", "paid"),
-        ),
-        rows=tuple((Cell(text=unit.sensitivity.unit), *_unit_figures(unit)) for unit in units),
+    def row(unit: Unit) -> Row:
+        s, kl = unit.sensitivity, unit.sensitivity.kl
+        times = (f"{us:.1f}" if us < 100 else f"{us:.0f}" for us in (unit.float_us, unit.int8_us))  # few on a device
+        figures = (
+            *(f"{s.sqnr_db:.1f}", f"{s.first_order_db:.1f}", f"{s.cosine:.5f}"),
+            *("" if kl is None else f"{kl:.0e}", f"{unit.damage_share:.1%}", f"{unit.macs_share:.1%}"),
+            *(*times, signed_percent(unit.call_share)),
+        )
+        return s.unit, *map(figure, figures)
+
+    return table(
+        f"{study.experiment}: {kind}s, most sensitive first (by {study.metric})",
+        f"{kind}|SQNR\ndB|1st order\ndB|cosine|KL|bought|MACs|float\nµs|INT8\nµs|paid",
+        map(row, units),
         note="SQNR, cosine, KL: of the model's outputs with only this one in INT8. bought: share of all noise that "
         f"goes when it stays in float. paid: extra time of its kernels in float, as a share of {_priced(study)}",
-    )
-
-
-def _unit_figures(unit: Unit) -> tuple[Cell, ...]:
-    s, kl = unit.sensitivity, unit.sensitivity.kl
-    times = (f"{us:.1f}" if us < 100 else f"{us:.0f}" for us in (unit.float_us, unit.int8_us))  # few on a device
-    return _figures(
-        *(f"{s.sqnr_db:.1f}", f"{s.first_order_db:.1f}", f"{s.cosine:.5f}"),
-        *("" if kl is None else f"{kl:.0e}", f"{unit.damage_share:.1%}", f"{unit.macs_share:.1%}"),
-        *(*times, signed_percent(unit.call_share)),
     )
 
 
@@ -299,32 +295,28 @@ def _steps(study: LayerStudy) -> list[Table]:
     if not study.steps:
         return []
     return [
-        Table(
-            caption=f"measured: INT8 with the most sensitive {study.unit}s kept in float",
-            heads=("kept in float", "accuracy", "loss, pp\n[95 %]", "speed-up over float\n[95 %]", ""),
-            rows=tuple(_step(study, step) for step in study.steps),
-            strong=tuple(at for at, step in enumerate(study.steps) if step is study.chosen),
+        table(
+            f"measured: INT8 with the most sensitive {study.unit}s kept in float",
+            "kept in float|accuracy|loss, pp\n[95 %]|speed-up over float\n[95 %]|",
+            (_step(study, step) for step in study.steps),
+            strong=(at for at, step in enumerate(study.steps) if step is study.chosen),
             note="accuracy on the validation split and its loss against the float model, sample by sample; 'enough' is "
             "the first that meets the limits of the experiment and cannot be told from float",
         )
     ]
 
 
-def _step(study: LayerStudy, step: Step) -> tuple[Cell, ...]:
-    kept = Cell(text="nothing" if not step.kept else f"{step.kept}: {', '.join(step.units)}")
+def _step(study: LayerStudy, step: Step) -> Row:
+    kept = "nothing" if not step.kept else f"{step.kept}: {', '.join(step.units)}"
     accuracy, latency = step.evaluation.measurement.accuracy, step.evaluation.measurement.latency
     if accuracy is None or latency is None or accuracy.comparison is None:
         failure = step.evaluation.failure
-        return kept, *_figures("", "", ""), Cell(text="failed" if failure is None else failure.message)
+        return kept, *map(figure, ("", "", "")), "failed" if failure is None else failure.message
     drop = accuracy.comparison.drop_pp
     worth = "loses accuracy" if drop.low > 0 else ""
     worth = "enough" if step is study.chosen else worth if step.feasible else "over a limit"
     figures = interval(drop, "", 2, signed=True), interval(latency.speedup, "", 2)
-    return kept, *_figures(f"{accuracy.values[accuracy.primary]:.4f}", *figures), Cell(text=worth)
-
-
-def _figures(*texts: str) -> tuple[Cell, ...]:
-    return tuple(Cell(text=text, figure=True) for text in texts)
+    return kept, *map(figure, (f"{accuracy.values[accuracy.primary]:.4f}", *figures)), worth
 
 
 def _verdict(sentences: Sequence[str], *, good: bool) -> Paragraph:

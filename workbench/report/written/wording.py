@@ -52,8 +52,8 @@ def chinese() -> dict[str, Any]:
 def say(english: str, /, **values: object) -> str:
     """The text in the language that is spoken; `{name}` is filled in. What follows a '¦' is not said: it tells two
     meanings of one English text apart."""
-    text = chinese()["texts"][english] if spoken() == "zh" else english.partition("¦")[0]
-    return str(text).format(**values)
+    text = str(chinese()["texts"][english]) if spoken() == "zh" else english.partition("¦")[0]
+    return text.format(**values) if values else text
 
 
 def spoken() -> Language:
