@@ -1,26 +1,24 @@
 """Which cards `--devices` names, and a service that goes on when one of them hangs."""
 
 import asyncio
+import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.serve.making import make_bundle
-from workbench.bundle.golden import preprocessor_of
 from workbench.bundle.opened import read_bundle
-from workbench.serve.batcher import Row
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.metrics import Metrics
-from workbench.serve.refusals import Refusal
-from workbench.serve.samples import Tokenizing
+from workbench.serve.service import Service
 from workbench.serve.settings import Limits, ServeSettings
 from workbench.serve.workers import Place, places_of
 from workbench.targets.ascend.settings import ASCEND
-from workbench.targets.base import Array
 from workbench.values.errors import ToolchainError, WorkbenchError
 from workbench.values.service import ServiceSettings
 
@@ -43,20 +41,6 @@ def test_cards_are_taken_all_by_number_or_by_name_and_others_are_refused(tmp_pat
             places_of(ASCEND, "0,5,7")
 
 
-class Asking:
-    """Takes what comes back."""
-
-    def __init__(self) -> None:
-        self.done: list[int] = []
-        self.refused: list[str] = []
-
-    def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
-        self.done += [row.index for row in rows]
-
-    def failed(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        self.refused += [refusal.kind for _ in rows]
-
-
 def test_a_card_that_hangs_is_taken_out_its_batch_runs_on_another_and_it_comes_back(tmp_path: Path) -> None:
     async def story() -> None:
         bundle = read_bundle(make_bundle(tmp_path))
@@ -74,25 +58,19 @@ def test_a_card_that_hangs_is_taken_out_its_batch_runs_on_another_and_it_comes_b
         assert process is not None
         assert process.pid is not None
         os.kill(process.pid, signal.SIGSTOP)
-        preprocessor = preprocessor_of(bundle)
-        assert preprocessor is not None
-        asking, tokenizing = Asking(), Tokenizing(preprocessor)
-        rows = []
-        for index in range(12):
-            sample = tokenizing.sample("anna paid")
-            key = tokenizing.bin(sample)
-            rows.append(Row(key=key, item=sample, asker=asking, index=index, arrived_s=0.0))
-        queue.add(rows)
-        said = []
-        while len(asking.done) + len(asking.refused) < len(rows) or queue.ready < 2:
+        front = Service(bundle, settings, Metrics(), queue)
+        asked = [front.predict(b'{"text": "anna paid"}', time.perf_counter()) for _ in range(12)]
+        answers, said = asyncio.gather(*asked), list[tuple[int, dict[str, Any]]]()
+        while not answers.done() or queue.ready < 2:
             said.append(queue.health())
             await asyncio.sleep(0.02)
 
-        assert (sorted(asking.done), asking.refused, given_up) == (list(range(12)), [], [])
+        assert ({json.loads(answer)["label"] for answer in answers.result()}, given_up) == ({"later"}, [])
         assert {status for status, _ in said} == {200}, "the other card serves"
         assert ["first"] in [about.get("cards_out") for _, about in said]
         assert [about["card"] for about in queue.health()[1]["workers"]] == ["first", "second"]
         assert [about["restarts"] for about in queue.health()[1]["workers"]] == [1, 0]
+        front.stop()
         await queue.end()
 
     asyncio.run(asyncio.wait_for(story(), 60))

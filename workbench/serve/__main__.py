@@ -50,7 +50,7 @@ def start(bundle: Path, settings: ServeSettings, limits: Limits) -> None:
     from workbench.bundle.opened import read_bundle
     from workbench.bundle.pipeline import is_pipeline_bundle, read_pipeline_bundle
     from workbench.bundle.signing import trusted_keys_of
-    from workbench.serve.lifecycle import serve, serve_pipeline
+    from workbench.serve.lifecycle import serve
 
     settings = replace(settings, limits=limits, trusted=trusted_keys_of(settings.trusted_keys))
     given = {name: getattr(settings, name) for name in ("workers", "max_batch_size", "batch_timeout_ms")}
@@ -59,7 +59,7 @@ def start(bundle: Path, settings: ServeSettings, limits: Limits) -> None:
         if given:
             hint = "Each stage has its own: export it with others, or serve it as it is."
             raise ConfigError("is for the service of one model.", key="--" + next(iter(given)), hint=hint)
-        serve_pipeline(read_pipeline_bundle(bundle), settings)
+        serve(read_pipeline_bundle(bundle), settings)
         return
     opened = read_bundle(bundle)
     opened.check_served_here()

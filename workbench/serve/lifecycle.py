@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import math
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import uvloop
 
@@ -48,8 +47,9 @@ _LARGEST_AXIS = 2048
 _NOTHING_LEFT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
-def serve(bundle: Bundle, settings: ServeSettings) -> None:
-    """Serve a bundle until SIGTERM or SIGINT; then what waits is answered, and everything has ended on return.
+def serve(bundle: Bundle | PipelineBundle, settings: ServeSettings) -> None:
+    """Serve a bundle until SIGTERM or SIGINT; then what waits is answered, and everything has ended on return. A
+    pipeline's stages share this machine's cards.
 
     Must be called in the main thread.
 
@@ -58,175 +58,132 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
         ConfigError: the address cannot be bound, or cards are wanted of a target without any.
         ToolchainError: there are fewer devices than wanted, or no worker could answer for `limits.no_worker_s`.
     """
-    signer = check_bundle(bundle, settings.trusted)
-    open_files(_OPEN_FILES)  # each connection is one, and the usual limit is few clients for a service
-    target = bundle.manifest.artifact.target
-    places = places_of(target, settings.devices)
-    if settings.front_ends == "auto":
-        fronts = front_ends_wanted(len(places), described(target).on_host, _processors())
+    if isinstance(bundle, PipelineBundle):
+        signer, stages = check_pipeline(bundle, settings.trusted), dict(bundle.bundles)
+        for stage in stages.values():
+            stage.check_served_here()
     else:
-        fronts = int(settings.front_ends)
+        signer, stages = check_bundle(bundle, settings.trusted), {bundle.manifest.name: bundle}
+    open_files(_OPEN_FILES)  # each connection is one, and the usual limit is few clients for a service
+    places = {name: places_of(stage.manifest.artifact.target, settings.devices) for name, stage in stages.items()}
     log_libraries()
     if signer is not None:
         log("signature", key=signer.key, comment=signer.trusted_comment)
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(_bound(settings.host, settings.port))
-        main = _main(bundle, with_room(settings, bundle), places, fronts, listener)
+    with _bound(settings.host, settings.port) as listener:
+        main = _main(bundle, with_room(settings, bundle), places, listener)
         failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main)
     log("ended", failure=None if failure is None else str(failure))
     if failure is not None:
         raise failure
 
 
-Ending = asyncio.Future[WorkbenchError | None]
-
-
-def _ending() -> tuple[Ending, asyncio.Event]:
-    """What SIGTERM, SIGINT or whoever gives up ends, and what a second signal sets."""
-    loop = asyncio.get_running_loop()
+async def _main(
+    bundle: Bundle | PipelineBundle,
+    settings: ServeSettings,
+    places: Mapping[str, Sequence[Place]],
+    listener: socket.socket,
+) -> WorkbenchError | None:
+    """Returns why the service gave up, None when it was told to end."""
+    loop, name, more = asyncio.get_running_loop(), bundle.manifest.name, dict[str, Any]()
     loop.set_exception_handler(log_loop_defect)
-    ending: Ending = loop.create_future()
+    ending: asyncio.Future[WorkbenchError | None] = loop.create_future()
     now = asyncio.Event()
+
+    def give_up(why: WorkbenchError | None) -> None:
+        if not ending.done():
+            ending.set_result(why)
 
     def told(number: signal.Signals) -> None:
         log("signal", name=number.name)
         if ending.done():
             now.set()
-        else:
-            ending.set_result(None)
+        give_up(None)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
-    return ending, now
-
-
-def _give_up(ending: Ending, why: WorkbenchError) -> None:
-    if not ending.done():
-        ending.set_result(why)
-
-
-def _url(listener: socket.socket) -> str:
-    at, port = listener.getsockname()[:2]
-    return f"http://{f'[{at}]' if ':' in at else at}:{port}"
-
-
-async def _main(
-    bundle: Bundle, settings: ServeSettings, places: Sequence[Place], fronts: int, listener: socket.socket
-) -> WorkbenchError | None:
-    """Returns why the service gave up, None when it was told to end."""
-    ending, now = _ending()
-    manifest, give_up = bundle.manifest, partial(_give_up, ending)
-    lengths = () if manifest.text is None else manifest.text.bins
-    metrics = Metrics(about=bundle_labels(manifest), lengths=lengths)
-    dispatch = Dispatch(bundle, settings, metrics, places, give_up)
     front: Application | FrontEnds
-    if fronts == 1:
-        front = Application(Service(bundle, settings, metrics, dispatch), len(dispatch.all))
+    if isinstance(bundle, PipelineBundle):
+        emulated, metrics, of_stages = bundle.manifest.emulated, Metrics(), {stage: Metrics() for stage in places}
+        dispatches = {}
+        for stage in places:
+            own = replace(settings, service=bundle.manifest.settings[stage])
+            dispatches[stage] = Dispatch(bundle.bundles[stage], own, of_stages[stage], places[stage], give_up)
+        service = PipelineService(bundle, settings, metrics, StageQueues(metrics, dispatches, of_stages))
+        front = Application(service, sum(len(dispatch.all) for dispatch in dispatches.values()))
+        more = {"stages": list(dispatches)}
+    else:
+        manifest, fronts = bundle.manifest, _front_ends(bundle, settings, len(places[name]))
+        emulated, lengths = manifest.artifact.toolchain.emulated, () if manifest.text is None else manifest.text.bins
+        metrics = Metrics(about=bundle_labels(manifest), lengths=lengths)
+        dispatch = Dispatch(bundle, settings, metrics, places[name], give_up)
+        dispatches = {name: dispatch}
+        if fronts == 1:
+            front = Application(Service(bundle, settings, metrics, dispatch), len(dispatch.all))
+        else:
+            watched_keys(settings)  # a file that cannot be read is told before anything starts
+            front = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
+            more = {"front_ends": fronts}
+    if isinstance(front, Application):
         await front.http.start(listener)
     else:
-        watched_keys(settings)  # a file that cannot be read is told before anything starts
-        front = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
         front.start()
-    if manifest.artifact.toolchain.emulated:
+    if emulated:
         log("emulated", warning=EMULATED)
-    log("listening", url=_url(listener), bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
+    at, port = listener.getsockname()[:2]
+    log("listening", url=f"http://{f'[{at}]' if ':' in at else at}:{port}", bundle=name, **more)
     try:
-        dispatch.start()
+        for each in dispatches.values():
+            each.start()
         failure = await ending
         if failure is None:
-            await _drained(front, settings.limits.grace_s, now)
+            log("draining", requests=front.open_requests)
+            whole = await front.drain(settings.limits.grace_s, now)
+            log("drained", unanswered=front.open_requests, whole=whole)
     finally:
         await front.end()
-        await dispatch.end()
+        await asyncio.gather(*(each.end() for each in dispatches.values()))
     return failure
 
 
-def serve_pipeline(bundle: PipelineBundle, settings: ServeSettings) -> None:
-    """The same of a pipeline, whose stages share this machine's cards; one front end takes the requests.
-
-    Raises:
-        WorkbenchError: as `serve`.
-    """
-    signer = check_pipeline(bundle, settings.trusted)
-    open_files(_OPEN_FILES)
-    log_libraries()
-    if signer is not None:
-        log("signature", key=signer.key, comment=signer.trusted_comment)
-    with _bound(settings.host, settings.port) as listener:
-        main = _main_of_pipeline(bundle, settings, listener)
-        failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main)
-    log("ended", failure=None if failure is None else str(failure))
-    if failure is not None:
-        raise failure
-
-
-async def _main_of_pipeline(
-    bundle: PipelineBundle, settings: ServeSettings, listener: socket.socket
-) -> WorkbenchError | None:
-    ending, now = _ending()
-    of_stages: dict[str, Metrics] = {}
-    dispatches: dict[str, Dispatch] = {}
-    for name, each in bundle.bundles.items():
-        each.check_served_here()
-        of_stages[name] = Metrics()
-        of_stage = replace(settings, service=bundle.manifest.settings[name])
-        places = places_of(each.manifest.artifact.target, settings.devices)
-        dispatches[name] = Dispatch(each, of_stage, of_stages[name], places, partial(_give_up, ending))
-    metrics = Metrics()
-    numbers = 0
-    for spec in bundle.manifest.request:
-        numbers += math.prod(axis if isinstance(axis, int) else _LARGEST_AXIS for axis in spec.shape[1:])
-    body_bytes = max(settings.limits.body_bytes, _BYTES_OF_A_NUMBER * numbers)
-    unread_bytes = max(settings.limits.unread_bytes, _BODIES * body_bytes)
-    settings = replace(settings, limits=replace(settings.limits, body_bytes=body_bytes, unread_bytes=unread_bytes))
-    service = PipelineService(bundle, settings, metrics, StageQueues(metrics, dispatches, of_stages))
-    front = Application(service, sum(len(dispatch.all) for dispatch in dispatches.values()))
-    await front.http.start(listener)
-    if bundle.manifest.emulated:
-        log("emulated", warning=EMULATED)
-    log("listening", url=_url(listener), bundle=bundle.manifest.name, stages=list(dispatches))
-    try:
-        for dispatch in dispatches.values():
-            dispatch.start()
-        failure = await ending
-        if failure is None:
-            await _drained(front, settings.limits.grace_s, now)
-    finally:
-        await front.end()
-        await asyncio.gather(*(dispatch.end() for dispatch in dispatches.values()))
-    return failure
-
-
-async def _drained(front: Application | FrontEnds, grace_s: float, now: asyncio.Event) -> None:
-    log("draining", requests=front.open_requests)
-    whole = await front.drain(grace_s, now)
-    log("drained", unanswered=front.open_requests, whole=whole)
-
-
-def with_room(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
+def with_room(settings: ServeSettings, bundle: Bundle | PipelineBundle) -> ServeSettings:
     """The same settings with limits that a picture fits into: what one takes as JSON, and some room; a service of texts
     or of small arrays keeps its own.
 
     The largest bin tells the size of a free axis, else the golden samples do.
     """
-    manifest = bundle.manifest
-    if manifest.text is not None:
+    if isinstance(bundle, PipelineBundle):
+        shapes = [spec.shape[1:] for spec in bundle.manifest.request]
+        numbers = sum(math.prod(axis if isinstance(axis, int) else _LARGEST_AXIS for axis in shape) for shape in shapes)
+    elif bundle.manifest.text is not None:
         return settings
+    else:
+        numbers = _SAMPLES * _numbers(bundle)
+    body_bytes = max(settings.limits.body_bytes, _BYTES_OF_A_NUMBER * numbers)
+    unread_bytes = max(settings.limits.unread_bytes, _BODIES * body_bytes)
+    return replace(settings, limits=replace(settings.limits, body_bytes=body_bytes, unread_bytes=unread_bytes))
+
+
+def _numbers(bundle: Bundle) -> int:
+    """Of a sample."""
+    manifest = bundle.manifest
     bins = {axis.name: axis.bins[-1] for axis in manifest.axes if axis.bins}
     shown: dict[str, tuple[int, ...]] = {}
     for golden in golden_batches(bundle):
         for name, array in golden.feeds.items():
-            known = shown.get(name, array.shape)
-            shown[name] = tuple(map(max, known, array.shape))
+            shown[name] = tuple(map(max, shown.get(name, array.shape), array.shape))
     numbers, larger = 0, 1
     for spec in manifest.model.inputs:
         free = shown.get(spec.name, ())[1:]
         sizes = [axis if isinstance(axis, int) else bins.get(str(axis), 0) for axis in spec.shape[1:]]
         larger = larger if all(sizes) else _LARGER
         numbers += math.prod(size or (free[at] if at < len(free) else 1) for at, size in enumerate(sizes))
-    body_bytes = max(settings.limits.body_bytes, _SAMPLES * larger * _BYTES_OF_A_NUMBER * numbers)
-    unread_bytes = max(settings.limits.unread_bytes, _BODIES * body_bytes)
-    return replace(settings, limits=replace(settings.limits, body_bytes=body_bytes, unread_bytes=unread_bytes))
+    return larger * numbers
+
+
+def _front_ends(bundle: Bundle, settings: ServeSettings, cards: int) -> int:
+    if settings.front_ends != "auto":
+        return int(settings.front_ends)
+    return front_ends_wanted(cards, described(bundle.manifest.artifact.target).on_host, _processors())
 
 
 def _processors() -> int:
