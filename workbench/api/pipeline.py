@@ -60,8 +60,13 @@ GOLDEN_REQUESTS = 4
 _WARMUP_S = 2.0
 
 
-def sweep_pipeline(pipeline: Pipeline, *, timeout_s: float | None = None, report: Callable[[str], None]) -> list[Joint]:
+def sweep_pipeline(
+    pipeline: Pipeline, *, timeout_s: float | None = None, fresh: bool = False, report: Callable[[str], None]
+) -> list[Joint]:
     """Sweep each stage, then search them together; what was found is kept beside the stages' data.
+
+    Args:
+        fresh: start each stage's sweep over.
 
     Everything measured is in the store and the stages' journals, so the same call goes on where one was ended.
     """
@@ -78,11 +83,9 @@ def sweep_pipeline(pipeline: Pipeline, *, timeout_s: float | None = None, report
         found = sweep(
             question,
             timeout_s=share_s,
-            fresh=other,
+            fresh=fresh or other,
             on_message=report,
-            on_trying=lambda candidate, why, name=name: report(
-                f"stage {name}: {candidate.short_id}, {describe(candidate)}"
-            ),
+            on_trying=partial(_tried, report, name),
         )
         report(f"stage {name}: {len(found.summary.evaluations)} recipes measured in {found.took_s:.0f} s")
     with joint_search(pipeline, float_run, report) as search:
@@ -110,8 +113,8 @@ def _confirmed(search: JointSearch, joints: Sequence[Joint], until: float) -> li
     """The best predictions on held-out requests and under real load; and what stages alone would have led to."""
     found = list(joints)
     for _ in range(LOADED):
-        best = recommended(search.pipeline, [one for one in found if one.held is None and not one.by_stage])
-        if best is None or best.searched is None or best.searched.loss is None or perf_counter() > until:
+        best = recommended(search.pipeline, [one for one in found if one.held is None])
+        if best is None or best is found[0] or perf_counter() > until:
             break
         found[found.index(best)] = _confirm(search, best)
     for place, one in enumerate(found):
@@ -241,7 +244,8 @@ def joint_search(pipeline: Pipeline, float_run: FloatPipeline, report: Callable[
             name: options_of(experiment, bench.journal.evaluations(), name)
             for name, (experiment, bench) in benches.items()
         }
-        host = shared_host(every)
+        emulated = any(chain.emulated for _, bench in benches.values() for chain in bench.toolchains.values())
+        host = shared_host(every, pipeline.service.host, emulated=emulated)
         yield JointSearch(
             pipeline=pipeline,
             float_run=float_run,

@@ -23,10 +23,10 @@ from workbench.values.setting_groups import describe
 from workbench.values.system.steps import minutes
 
 
-def sweep(file: Path, workspace: Path | None, timeout_s: float | None) -> None:
+def sweep(file: Path, workspace: Path | None, timeout_s: float | None, *, fresh: bool) -> None:
     pipeline = read_pipeline(file, workspace)
     try:
-        sweep_pipeline(pipeline, timeout_s=timeout_s, report=tell)
+        sweep_pipeline(pipeline, timeout_s=timeout_s, fresh=fresh, report=tell)
     except KeyboardInterrupt:
         say(f"\nStopped; everything measured is kept. Go on with: workbench sweep {file}")
         raise SystemExit(INTERRUPTED) from None

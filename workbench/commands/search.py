@@ -60,9 +60,10 @@ def sweep(
     if is_pipeline(experiment):
         from workbench.commands import pipeline
 
-        given = {"--trials": trials, "--fresh": fresh or None, "--store": store, "--cluster": cluster}
+        given = {"--trials": trials, "--store": store, "--cluster": cluster}
         _refuse_for_pipelines(experiment, given)
-        pipeline.sweep(experiment, workspace, None if timeout is None else seconds(timeout, "--timeout"))
+        limit_s = None if timeout is None else seconds(timeout, "--timeout")
+        pipeline.sweep(experiment, workspace, limit_s, fresh=fresh)
         return
     from workbench.api.sweep import plan_lines, planned_words
     from workbench.api.sweep import sweep as run

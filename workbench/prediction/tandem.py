@@ -180,11 +180,13 @@ class _Stage:
 
 
 class _World:
-    def __init__(self, stages: Sequence[TandemStage], answer_ms: Sequence[float], host: HostCosts) -> None:
+    def __init__(
+        self, stages: Sequence[TandemStage], answer_ms: Sequence[float], host: HostCosts, devices: int
+    ) -> None:
         self.host_costs, self.now = host, 0.0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
-        self.host, self.card = _Shared(self.capacity), _Shared(lambda threads: 1.0)
+        self.host, self.card = _Shared(self.capacity), _Shared(lambda calls: float(min(calls, devices)))
         self.front, self._answer_ms = _Server(self.host), answer_ms
         self._answering = _Server(self.host)
         self.stages = {each.name: _Stage(each, self) for each in stages}
@@ -273,12 +275,14 @@ def simulate_tandem(
     host: HostCosts,
     *,
     concurrency: int,
+    devices: int = 1,
     requests: int = 400,
     seed: int = 0,
 ) -> Tandem:
     """Serve a closed loop of clients until so many requests are answered. Deterministic.
 
     Args:
+        devices: cards that calls share, each call on one.
         answer_ms: [requests] processor time of the answer's glue. Requests of this many kinds, whose items the stages
             have, come in an order drawn from `seed`.
 
@@ -293,7 +297,7 @@ def simulate_tandem(
         replace(each, items=[each.items[int(k)] for k in order], glue_ms=[each.glue_ms[int(k)] for k in order])
         for each in stages
     ]
-    world = _World(shuffled, [answer_ms[int(k)] for k in order], host)
+    world = _World(shuffled, [answer_ms[int(k)] for k in order], host, devices)
     sent_at: dict[int, float] = {}
     latency: list[float] = []
     ended: list[float] = []

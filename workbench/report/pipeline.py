@@ -31,14 +31,13 @@ def pipeline_lines(
         limits: of loss and P99, in words.
     """
     baseline, others = joints[0], sorted(joints[1:], key=lambda one: -_rate(one))
-    emulated = " [emulated]" if all(one.measured_per_s is None for one in joints) else ""
-    found = [f"{name}: {' → '.join(stages)}{emulated}", ""]
+    found = [f"{name}: {' → '.join(stages)}{' [emulated]' if baseline.emulated else ''}", ""]
     if chosen is None or chosen is baseline:
         found.append(f"No combination keeps {limits} and serves more than float.")
     else:
         times = _rate(chosen) / _rate(baseline)
-        both = chosen.measured_per_s is not None and baseline.measured_per_s is not None
-        found.append(f"Recommended: {times:.2f}x the requests/s of the float pipeline ({_how(both)}); {limits}.")
+        weaker = chosen if chosen.measured_per_s is None else baseline
+        found.append(f"Recommended: {times:.2f}x the requests/s of the float pipeline ({_how(weaker)}); {limits}.")
         found += [said] if (said := _gate(chosen, joints, most_loss)) else []
     rows = [COLUMNS, *(_row(one, baseline, chosen) for one in (baseline, *others))]
     found += ["", *(line for row in laid_out(rows, width) for line in row)]
@@ -63,13 +62,12 @@ def _gate(chosen: Joint, joints: Sequence[Joint], most_loss: float) -> str:
 
 
 def _row(one: Joint, baseline: Joint, chosen: Joint | None) -> tuple[str, ...]:
-    measured = one.measured_per_s is not None
     rate = _interval(one.measured_per_s) if one.measured_per_s is not None else f"{one.predicted_per_s:.1f}"
     p99 = f"{one.measured_p99_ms.value:.0f}" if one.measured_p99_ms is not None else f"{one.predicted_p99_ms:.0f}"
     quality = one.held or one.searched
-    said = f"{_how(measured)}; loss {'held-out' if one.held is not None else 'measured in the search'}"
+    said = f"{_how(one)}; loss {'held-out' if one.held is not None else 'measured in the search'}"
     if one is baseline:
-        said = _how(measured)
+        said = _how(one)
     return _who(one, baseline, chosen), rate, p99, _loss(quality), said
 
 
@@ -101,5 +99,6 @@ def _rate(one: Joint) -> float:
     return one.predicted_per_s if one.measured_per_s is None else one.measured_per_s.value
 
 
-def _how(measured: bool) -> str:
-    return "measured under load" if measured else "predicted"
+def _how(one: Joint) -> str:
+    predicted = "modelled" if one.emulated else "predicted"
+    return predicted if one.measured_per_s is None else "measured under load"

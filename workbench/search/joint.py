@@ -52,6 +52,8 @@ MOST_COMBINATIONS = 4096
 ENOUGH = 4
 """Combinations that keep the limit; what follows costs more processor time than all of them."""
 _REQUESTS, _REQUESTS_FOR_P99 = 200, 1000
+_EMULATED_CORES = 16
+"""In front of a modelled card, whose host is not here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,6 +101,7 @@ class Joint:
         searched, held: measured end to end on validation and on held-out requests; None where not.
         measured_per_s, measured_p99_ms: under real load; None where nobody loaded it.
         by_stage: each stage is as its own search recommends it, for comparison.
+        emulated: its cards are, so that times are modelled and nothing is loaded.
     """
 
     recipes: Mapping[str, str]
@@ -110,6 +113,7 @@ class Joint:
     measured_per_s: Estimate | None = None
     measured_p99_ms: Estimate | None = None
     by_stage: bool = False
+    emulated: bool = False
     note: str = ""
 
 
@@ -223,6 +227,7 @@ class JointSearch:
             _steady(traces, "answer"),
             self.host,
             concurrency=self.pipeline.concurrency,
+            devices=self.pipeline.service.devices,
             requests=requests,
             seed=self.pipeline.seed,
         )
@@ -261,6 +266,9 @@ class JointSearch:
         """
         singles = self._singles(until)
         found = [baseline]
+        tuned = self._joint(self.floats, self.loss(self.floats, "validation"))  # the same models, served better
+        if tuned.settings != baseline.settings:
+            found.append(tuned)
         kept = 0
         for chosen in self._by_cost():
             if kept >= ENOUGH or perf_counter() > until:
@@ -321,6 +329,7 @@ class JointSearch:
             predicted_per_s=served.throughput_per_s,
             predicted_p99_ms=served.p99_ms,
             searched=loss,
+            emulated=self.emulated,
         )
 
     def stage_by_stage(self) -> dict[str, Option]:
@@ -400,13 +409,16 @@ def combined(
     return chosen
 
 
-def shared_host(options: Mapping[str, Sequence[Option]]) -> HostCosts:
-    """The costs of a pipeline's front end before any was loaded, and how the dearest stage finds the processors."""
+def shared_host(options: Mapping[str, Sequence[Option]], stated: HostCosts | None, *, emulated: bool) -> HostCosts:
+    """The costs of a pipeline's front end before any was loaded, and how the dearest stage finds the processors; what
+    the user states of a host that is not here."""
+    if stated is not None:
+        return stated
     base = HostCosts(
         request_ms=1.0,
         batch_ms=0.3,
         worker_batch_ms=0.2,
-        capacity=tuple(map(float, range(1, processors() + 1))),
+        capacity=tuple(map(float, range(1, (_EMULATED_CORES if emulated else processors()) + 1))),
         origin="assumed, until the float pipeline is loaded",
     )
     dearest = max((o for each in options.values() for o in each if o.curve.together), default=None, key=_call_ms)
