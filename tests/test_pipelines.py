@@ -17,6 +17,7 @@ from tests.tiny import workbench
 from tests.tiny_pipeline import CODE, write_pipeline
 from workbench.api.pipeline import found_of
 from workbench.bundle.pipeline import read_pipeline_bundle
+from workbench.commands.init.pipeline import initialize_pipeline
 from workbench.evaluation.stage_data import float_pipeline
 from workbench.inputs.pipeline import read_pipeline
 from workbench.load.service_process import RunningService, running_service
@@ -172,3 +173,30 @@ def test_options_for_one_model_are_refused_for_a_pipeline(bundle: Path, swept: P
         done = workbench(*arguments)
         assert done.returncode == 2
         assert "one model" in done.stderr
+
+
+def test_init_writes_edges_where_tensors_fit_and_functions_to_be_filled_in_where_not(tmp_path: Path) -> None:
+    write_pipeline(tmp_path)
+    models = [tmp_path / f"{name}.onnx" for name in ("find", "embed", "decide")]
+    loader = [Path(f"{tmp_path / 'code.py'}:samples")]
+
+    started = initialize_pipeline(models, loader, tmp_path / "w", name="three", targets=())
+
+    glue = tmp_path / "w" / "calibration" / "three.py"
+    pipeline = read_pipeline(tmp_path / "w" / "experiments" / "three.yaml")
+    assert [each.edges for each in pipeline.wirings] == [(), (), (("x", "embed", "y"),)]
+    assert [each.takes for each in pipeline.wirings] == [("request",), ("request", "find"), ("embed",)]
+    assert "fill in" in started.commands[0]
+    with pytest.raises(ConfigError, match="make the items of find"):
+        float_pipeline(pipeline)
+    filled = glue.read_text(encoding="utf-8")
+    filled = filled.replace(
+        'raise NotImplementedError("make the items of find")', "return {'x': request['rows'].ravel()}"
+    )
+    filled = filled.replace(
+        'raise NotImplementedError("make the items of embed")', "return [{'x': r} for r in request['rows']]"
+    )
+    glue.write_text(filled, encoding="utf-8")
+    assert float_pipeline(read_pipeline(pipeline.path)).items_a_request("decide") == [6] * 60
+    with pytest.raises(ConfigError, match="exists already"):
+        initialize_pipeline(models, loader, tmp_path / "w", name="three", targets=())

@@ -107,6 +107,10 @@ def init(
         list[Path] | None,
         existing_file("configuration of the target's quantizer (.cfg) to try as a candidate; repeat for several"),
     ] = None,
+    pipeline: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, dir_okay=False, help="the next model of a pipeline that begins with MODEL; repeat"),
+    ] = None,
     loader_template: Annotated[
         Path | None, typer.Option(help="write a loader.py to be filled in for data of any other kind, and nothing else")
     ] = None,
@@ -123,6 +127,15 @@ def init(
     if not data:
         hint = "Give --data train.npz --data valid.npz; or --loader-template loader.py for a loader to be filled in."
         raise ConfigError("nothing to calibrate and judge with.", key="--data", hint=hint)
+    if pipeline:
+        from workbench.commands.init.pipeline import initialize_pipeline
+
+        given = {"--tokenizer": tokenizer, "--labels": labels, "--metric": metric, "--constant": constant}
+        for key, value in {**given, "--output": output, "--cfg": cfg}.items():
+            if value:
+                raise ConfigError("is for one model.", key=key, hint="Write it into the pipeline's files.")
+        _tell(initialize_pipeline([model, *pipeline], data, to, name=name, targets=target or ()))
+        return
     if model.is_dir():
         from workbench.commands.init.language import initialize_language
 
