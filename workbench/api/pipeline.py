@@ -91,7 +91,7 @@ def sweep_pipeline(
     with joint_search(pipeline, float_run, report) as search:
         baseline = search.joint_at(search.floats, search.first_settings(), search.loss(search.floats, "validation"))
         if not search.emulated:
-            baseline, search.host = _loaded(search, baseline)
+            baseline, search.host = load_joint(search, baseline)
         joints = search.run(baseline, began + SEARCH_SHARE * limit_s)
         alone = search.stage_by_stage()
         if not any(one.recipes == {n: o.candidate.id for n, o in alone.items()} for one in joints[1:]):
@@ -128,7 +128,7 @@ def _confirm(search: JointSearch, joint: Joint) -> Joint:
     try:
         joint = replace(joint, held=search.loss(search.of(joint), "holdout"))
         if not search.emulated:
-            joint, _ = _loaded(search, joint)
+            joint, _ = load_joint(search, joint)
     except (CandidateError, BundleError) as error:
         search.report(f"{said}: {error}")
         return replace(joint, note=str(error))
@@ -140,7 +140,7 @@ def _confirm(search: JointSearch, joint: Joint) -> Joint:
     return joint
 
 
-def _loaded(search: JointSearch, joint: Joint) -> tuple[Joint, HostCosts]:
+def load_joint(search: JointSearch, joint: Joint) -> tuple[Joint, HostCosts]:
     """A combination served and loaded for real, and what a request costs the front end there."""
     pipeline, seconds = search.pipeline, search.pipeline.service.confirm_s
     with scratch_folder("pipeline") as folder:
