@@ -24,7 +24,10 @@ SEEDS = {"calibration": 1, "validation": 2, "holdout": 3}
 HIGH, WIDE = 320, 480
 FONTS = Path("/usr/share/fonts")
 FOLDER = Path(__file__).resolve().parents[1] / ".workbench/real-models/page-ocr"
-WORDS = ["Invoice", "Total", "Amount", "Date", "Paid", "Street", "Account", "Number", "Order", "Customer", "Price", "Discount", "Tax", "Balance", "Due", "Branch", "Manager", "Signature", "London", "Berlin", "Madrid", "Shanghai", "January", "March", "October", "Contract", "Loan", "Interest", "Monthly", "Payment"]
+WORDS = (
+    "Invoice Total Amount Date Paid Street Account Number Order Customer Price Discount Tax Balance Due Branch Manager "
+    "Signature London Berlin Madrid Shanghai January March October Contract Loan Interest Monthly Payment"
+).split()
 LEAST_PROBABILITY, LEAST_PIXELS, UNCLIP, SURE = 0.3, 40, 1.6, 0.9
 LINE, WIDEST = 48, 480
 

@@ -134,9 +134,8 @@ def init(
         for key, value in {**given, "--output": output, "--cfg": cfg}.items():
             if value:
                 raise ConfigError("is for one model.", key=key, hint="Write it into the pipeline's files.")
-        _tell(initialize_pipeline([model, *pipeline], data, to, name=name, targets=target or ()))
-        return
-    if model.is_dir():
+        started = initialize_pipeline([model, *pipeline], data, to, name=name, targets=target or ())
+    elif model.is_dir():
         from workbench.commands.init.language import initialize_language
 
         given = {"--tokenizer": tokenizer, "--labels": labels, "--metric": metric}
