@@ -87,7 +87,6 @@ def service(
         closest=best,
         untuned=figures(untuned_per_s, p99_ms * 2, batch=1),
         tried=40,
-        simulated_s=1.0,
         confirmed=None if measured_per_s is None else figures(measured_per_s, p99_ms * 1.1, measured=True),
     )
 

@@ -181,7 +181,6 @@ def _evaluation(
             closest=figures,
             untuned=figures,
             tried=1,
-            simulated_s=0.0,
         ),
     )
     return Told(

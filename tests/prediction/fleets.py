@@ -20,6 +20,5 @@ def served(call_ms: dict[int, float], *, host: HostCosts = HOST, **changes: obje
         closest=known,
         untuned=known,
         tried=3,
-        simulated_s=0.1,
     )
     return replace(found, measurement=replace(found.measurement, service=service, **changes))

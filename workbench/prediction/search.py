@@ -8,7 +8,6 @@ for a P99. All settings see the same requests, gaps and luck of calls
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -53,7 +52,7 @@ def best_settings(
     *,
     seed: int,
 ) -> ServiceResult:
-    """Choose among `choices` what answers `question` best; a function of its arguments but for `simulated_s`.
+    """Choose among `choices` what answers `question` best; a function of its arguments.
 
     Bins that are a choice are simulated on the curve that `curve` is at them (`surface.curve_at`).
 
@@ -72,7 +71,6 @@ def best_settings(
         host: taken instead of `question.host`.
         lengths, bins: see `simulation.simulate`; settings with bins of their own go before `bins`.
     """
-    started = time.perf_counter()
     settings = _sensible(curve, choices)
     curves = {one.sequence_bins: curve_at(curve, one.sequence_bins) for one in (*settings, choices.untuned)}
     service = _Service(curves=curves, host=host, lengths=lengths, bins=bins, question=question, seed=seed)
@@ -101,7 +99,6 @@ def best_settings(
         untuned_missed="" if untuned.keeps else _missed(untuned.figures, question),
         at_untuned_bins=None if unpadded is None or not unpadded.keeps else unpadded.figures,
         tried=len(settings),
-        simulated_s=time.perf_counter() - started,
     )
 
 

@@ -333,17 +333,18 @@ class ServiceResult:
         untuned_missed: in words, that `untuned` kept no limit on P99: nothing is a multiple of it; '' where it did.
         at_untuned_bins: the settings of `best` but for the bins, which are those of `untuned`; None where bins are no
             choice of the service, or kept no limit.
-        tried: settings that were simulated, in `simulated_s` seconds.
+        tried: settings that were simulated.
         confirmed: `best` under real load; None where it was not, and then `note` may say why.
         modelled: what errors of the timing model would make of modelled times; None of measured ones.
     """
+
+    EARLIER: ClassVar = {"simulated_s": None}
 
     curve: BatchCurve
     best: ServiceFigures | None
     closest: ServiceFigures
     untuned: ServiceFigures
     tried: int
-    simulated_s: float
     confirmed: ServiceFigures | None = None
     note: str = ""
     untuned_is_today: bool = added_later(False)

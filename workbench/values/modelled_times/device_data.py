@@ -117,7 +117,6 @@ class DeviceData:
     kernel_launch_us: float
     full_launches: float
     one_core_launches: float
-    dynamic_launch_us: float
     aicpu_launch_us: float
     aicpu_element_ns: float
     execute_launch_us: float
