@@ -58,15 +58,15 @@ def outcome_words(evaluation: Evaluation) -> str:
 def look_words(look: Evaluation) -> str:
     """A first look at INT8 in one phrase: its times beside float's, what it loses; or why it has none."""
     latency, accuracy = look.measurement.latency, look.measurement.accuracy
-    if latency is None or accuracy is None:
+    if latency is None:
         return outcome_words(look)
     float_ms = latency.baseline_p50_ms / latency.drift
     words = (
         f"{interval(latency.speedup, 'x', 2)} as fast as float, P50 {p50_words(latency)} ms against {float_ms:.2f} in "
         f"{latency.samples} calls"
     )
-    drop = accuracy.comparison.drop_pp if accuracy.comparison is not None else None
-    if drop is not None:
+    drop = accuracy.comparison.drop_pp if accuracy is not None and accuracy.comparison is not None else None
+    if accuracy is not None and drop is not None:
         words += f"; {scored_by(accuracy).loss_words(drop)} on the first {count_of(accuracy.samples, 'sample')}"
     return words + (", emulated" if look.toolchain.emulated else "")
 

@@ -92,13 +92,14 @@ def look(request: Request, progress: Progress, sessions: contextlib.ExitStack) -
         opened = request.opened(artifact, directory, sessions)
         if progress.then(smoke(request, progress.result, opened)):
             return
-    with progress.stage("accuracy_subset"):
-        float_file, _ = artifact_of(experiment, experiment.baseline, request.bench)
-        of_float = replace(opened, candidate=experiment.baseline, artifact=float_file, session=opened.exact)
-        ours, theirs = request.scores(opened), request.scores(of_float)
-        if opened.reference is not None:
-            theirs.measure_afresh()  # what the store has are the baseline's answers
-        progress.then(_scored(request, progress.result, ours, theirs))
+    if not experiment.dataset.indexed:  # a corpus takes longer to embed than a look may
+        with progress.stage("accuracy_subset"):
+            float_file, _ = artifact_of(experiment, experiment.baseline, request.bench)
+            of_float = replace(opened, candidate=experiment.baseline, artifact=float_file, session=opened.exact)
+            ours, theirs = request.scores(opened), request.scores(of_float)
+            if opened.reference is not None:
+                theirs.measure_afresh()  # what the store has are the baseline's answers
+            progress.then(_scored(request, progress.result, ours, theirs))
     with progress.stage("latency_short"):
         calls = experiment.measure.short_calls
         latency = timed_calls(request, opened, calls, anchor=False, limit_s=TIMED_S)
