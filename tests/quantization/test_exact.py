@@ -13,8 +13,7 @@ import pytest
 from onnx import helper
 
 from tests.data import AMCT, AMCT_CASES
-from tests.quantization.deploy_models import golden_batches, golden_float_model, golden_record
-from tests.quantization.golden import data, mlp
+from tests.quantization.deploy_models import data, golden_batches, golden_float_model, golden_record, mlp
 from tests.quantization.literal_ifmr import literal_search
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
+from tests.quantization.literal_ifmr import literal_search
 from workbench.quantization.algorithms import clip_range, kl_range, minmax_range, mse_range, percentile_range
+from workbench.quantization.hfmg import HfmgHistogram, first_histogram, hfmg_range, search
 from workbench.quantization.histogram import Histogram, expected_error
+from workbench.quantization.ifmr import candidates, ifmr_range, search_factors, squared_errors, tail_rank
 from workbench.quantization.recipe import ActivationRecipe
 from workbench.quantization.record import as_half, int8_parameters
 from workbench.quantization.statistics import TensorStatistics
@@ -176,3 +179,142 @@ def test_scales_in_the_range_of_float16_are_rounded_to_it_and_others_through_the
     assert as_half(0.02495) == float(np.float16(0.02495))
     assert as_half(1e-6) == float(np.float32(float(np.float16(1e-3)) ** 2))
     assert as_half(1e6) == float(np.float32(float(np.float16(1e3)) ** 2))
+
+
+# --- IFMR: AMCT's arithmetic, and the search on a histogram ----------------------------------------------------------
+
+
+def ifmr(**changed: object) -> ActivationRecipe:
+    return ActivationRecipe(**({"algorithm": "ifmr", "symmetric": False} | changed))
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("shift", [-1, 0, 2])
+def test_losses_of_many_values_agree_with_the_literal_ones(symmetric: bool, shift: float) -> None:
+    values = (np.random.default_rng(0).standard_t(4, 40_000) + shift).astype(np.float32)
+    chosen = ifmr(symmetric=symmetric)
+    low, high = values.min(), values.max()
+    tried = candidates(float(low), float(high), chosen)
+
+    literal = literal_search(values, chosen, np.minimum(low, np.float32(0)), np.maximum(high, np.float32(0)))
+
+    assert np.unique(values).size > 16_384
+    assert squared_errors(values, tried) == pytest.approx([loss for _, loss in literal], rel=5e-6)
+
+
+def test_the_default_search_tries_61_factors_and_a_shorter_end_the_60_of_the_other_variant() -> None:
+    factors = search_factors(ifmr())
+
+    assert (factors.size, factors[0]) == (61, np.float32(0.7))
+    assert factors[-1] == pytest.approx(1.3)
+    assert factors[37] == np.float32(1.0699999)  # the digits that AMCT's record of a balanced MLP shows
+    assert search_factors(ifmr(search_end=1.295)) == pytest.approx(factors[:60])
+    assert search_factors(ifmr(search_start=0.5, search_end=1.2, search_step=0.05)).size == 14
+
+
+def test_the_rank_of_the_start_is_n_minus_int_of_the_share() -> None:
+    for count, share, rank in (
+        *((10, 1.0, 1), (10, 0.9999999999, 1), (384, 0.999999, 1)),
+        *((3_500_000, 0.999999, 4), (384, 0.98, 8), (5, 0.6, 2)),
+    ):
+        assert tail_rank(count, share) == rank
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_the_histogram_finds_a_range_as_good_as_the_values_do(symmetric: bool) -> None:
+    chosen = ifmr(symmetric=symmetric, max_percentile=0.9999, min_percentile=0.999)
+    itself = ifmr(symmetric=symmetric, search_start=1.0, search_end=1.5, search_step=0.5)
+    random, size = np.random.default_rng(0), 50_000
+    for drawn in (
+        random.standard_t(3, size),
+        np.maximum(random.normal(size=size), 0),
+        -random.exponential(size=size),
+        random.normal(3, 1, size),
+    ):
+        values = drawn.astype(np.float32)
+        ordered = np.sort(values)
+        low = ordered[tail_rank(size, chosen.min_percentile) - 1]
+        high = ordered[-tail_rank(size, chosen.max_percentile)]
+
+        found = ifmr_range(histogram_of(values), chosen)
+
+        # the range found is one of the candidates up to a bin, and costs about as much as the best of them
+        losses = squared_errors(values, candidates(float(low), float(high), chosen))
+        assert squared_errors(values, candidates(*found, itself))[0] <= losses.min() * 1.02
+
+
+# --- HFMG: AMCT's growing histogram, and the search compared with its definition in plain loops ----------------------
+
+
+def literal_hfmg(histogram: HfmgHistogram) -> tuple[int, int]:
+    """amct.md §4.3, word by word."""
+    counts, bins = histogram.counts.tolist(), histogram.counts.size
+    width = histogram.width
+    step = max(1, math.ceil(sum(counts) / 100_000))
+    left, right, cuts = 0, bins - 1, []
+    while right - left > math.ceil(bins / 4) and sum(counts[left : right + 1]) >= step:
+        needed = []
+        for order in (range(left, right + 1), range(right, left - 1, -1)):
+            consumed = taken = 0
+            for at in order:
+                consumed, taken = consumed + counts[at], taken + 1
+                if consumed >= step:
+                    break
+            needed.append(taken)
+        if needed[0] > needed[1]:
+            left += needed[0]
+        else:
+            right -= needed[1]
+        if left <= right:
+            cuts.append((left, right))
+    return min(cuts, key=lambda cut: literal_loss(counts, width, *cut))
+
+
+def literal_loss(counts: list[int], width: float, left: int, right: int) -> float:
+    step = width * (right - left + 1) / 256
+    total = 0.0
+    for at, count in enumerate(counts):
+        if not count:
+            continue
+        density, start, end = count / width, (at - left) * width, (at - left + 1) * width
+        first, last = (min(max(math.floor(x / step), 0), 255) for x in (start, end))
+        for target in range(first, last + 1):
+            a = start if target == first else target * step
+            b = end if target == last else (target + 1) * step
+            centre = (target + 0.5) * step
+            total += density * ((b - centre) ** 3 - (a - centre) ** 3) / 3
+    return total
+
+
+def test_the_search_finds_what_plain_loops_find() -> None:
+    random = np.random.default_rng(0)
+    for values in (
+        random.normal(size=3000),
+        random.standard_t(2, 1500),
+        np.append(random.normal(size=3000), [40.0, -30.0, 41.0]),
+        np.maximum(random.normal(size=2000), 0),
+        random.exponential(size=900) * -1,
+        np.tile(random.standard_t(3, 500), 700),  # steps of several values
+    ):
+        histogram = first_histogram(values.astype(np.float32), 1024)
+
+        left, right = literal_hfmg(histogram)
+
+        low, width = np.float32(histogram.low), np.float32(histogram.width)
+        assert search(histogram) == (low + np.float32(left) * width, low + np.float32(right + 1) * width)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_range_from_our_histogram_costs_about_what_amcts_does(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = (random.standard_t(2 + seed, 20_000) + random.normal()).astype(np.float32)
+    exact = first_histogram(values, 1024)
+
+    low, high = hfmg_range(histogram_of(values), 1024)
+
+    def cost(low: float, high: float) -> float:
+        left = round((low - exact.low) / exact.width)
+        right = round((high - exact.low) / exact.width) - 1
+        return literal_loss(exact.counts.tolist(), exact.width, max(left, 0), min(right, 1023))
+
+    assert cost(low, high) <= cost(*search(exact)) * 1.1

@@ -9,8 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from tests.quantization.deploy_models import plain_run
-from tests.quantization.golden import data, mlp
+from tests.quantization.deploy_models import data, mlp, plain_run
 from workbench.cann_emulator import amct_onnx as amct
 from workbench.quantization.interpreter import Interpreter
 from workbench.testing.encoder import ids, tiny_encoder

@@ -12,8 +12,7 @@ import onnx
 import pytest
 
 from tests.data import AMCT, AMCT_CASES
-from tests.quantization.deploy_models import golden_batches, golden_float_model
-from tests.quantization.golden import data, mlp
+from tests.quantization.deploy_models import data, golden_batches, golden_float_model, mlp
 from workbench.cann_emulator.tree import search_paths, write_tree
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
