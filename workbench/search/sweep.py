@@ -2,7 +2,7 @@
 front measured again on held-out data: in full where the run's time allows, else with less effort, or in part.
 
 The loop knows nothing of stages. Who comes next is a query over journal and queue (`asking`), so that a killed sweep
-goes on where it stopped and loses at most what is in task. Where several executors work at once, this thread alone
+goes on where it stopped and loses at most what is in flight. Where several executors work at once, this thread alone
 asks and writes.
 """
 
@@ -90,9 +90,9 @@ def run_sweep(
     The caller holds the journal's lock, and has had damaged files set aside. Candidates whose evaluation was lost so
     are evaluated again whatever the budget.
 
-    However a run ends, running again goes on with the candidate in flight, and
-    tries candidates again that failed by a timeout, a killed child or a full disk. Only a candidate whose own
-    evaluation process died `MAX_CRASHES` times, while this one lived, is given up.
+    However a run ends, running again goes on with the candidate in flight, and tries candidates again that failed by a
+    timeout, a killed child or a full disk. Only a candidate whose own evaluation process died `MAX_CRASHES` times,
+    while this one lived, is given up.
 
     Args:
         time: of the whole run, of which the search leaves what confirming its front needs; None for as long as it
@@ -161,7 +161,7 @@ def _lost(bench: Bench, queue: Queue) -> set[str]:
 
 @dataclass
 class _Loop:
-    """The state of one run of the loop: what is known, what of it is measured once more, and what is in task."""
+    """The state of one run of the loop: what is known, what of it is measured once more, and what is in flight."""
 
     experiment: Experiment
     bench: Bench
@@ -198,7 +198,7 @@ class _Loop:
                 return step
 
     def comes_next(self, budget: int) -> Task | str:
-        """What is evaluated now; else why nothing is, which may change with what is in task.
+        """What is evaluated now; else why nothing is, which may change with what is in flight.
 
         First looks at INT8, where nothing is known yet, one at a time. Then what is asked for, those that come again
         before all others. In the end what was deferred and may be on the front, the best prediction first.
