@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.quantization import golden
+from tests.quantization import deploy_models
 from tests.tiny import write_workspace
 from workbench.study.amct_command import calibrate
 from workbench.values.errors import ConfigError, ToolchainError
@@ -26,8 +26,8 @@ def scales_of(text: str) -> list[tuple[str, float]]:
 
 @pytest.fixture
 def mlp(tmp_path: Path) -> tuple[Path, Path]:
-    onnx.save(golden.mlp(), tmp_path / "mlp.onnx")
-    np.savez(tmp_path / "data.npz", *[golden.data((16, 8), batch) for batch in range(3)])
+    onnx.save(deploy_models.mlp(), tmp_path / "mlp.onnx")
+    np.savez(tmp_path / "data.npz", *[deploy_models.data((16, 8), batch) for batch in range(3)])
     return tmp_path / "mlp.onnx", tmp_path / "data.npz"
 
 
