@@ -87,7 +87,7 @@ def test_files_with_hashes_are_installed_with_hashes() -> None:
             assert ("--hash=" in files["requirements-serve.txt"]) == ("require" in option)
 
 
-def test_an_image_is_named_by_a_digest_or_called_not_pinned() -> None:
+def test_an_image_is_named_by_a_digest_and_what_is_not_pinned_is_said() -> None:
     for target in ("onnxruntime", "ascend910b3"):
         pinned = f"registry.local:5000/base:3.11@sha256:{SUM}"
         plain = deployment_files(manifest(target))["Dockerfile"]
@@ -100,9 +100,6 @@ def test_an_image_is_named_by_a_digest_or_called_not_pinned() -> None:
     for image in ("python:3.11", "python@sha256:abc", f"a b@sha256:{SUM}", f"x@sha256:{SUM}\nRUN x"):
         with pytest.raises(ConfigError, match="names no image by its digest"):
             DeploymentSettings(base_image=image)
-
-
-def test_what_is_not_pinned_is_said() -> None:
     made = manifest()
     pinned = DeploymentSettings(lock=locked(*serving_pins(made)), base_image=f"a@sha256:{SUM}")
 

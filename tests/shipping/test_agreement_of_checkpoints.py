@@ -85,7 +85,7 @@ def test_the_checkpoint_beside_the_model_is_found_and_agrees_with_its_export(fou
     assert torch_way.samples == 40
 
 
-def test_tags_are_scored_by_token_and_entity(found: Agreements) -> None:
+def test_tags_are_scored_by_token_and_entity_and_held_against_the_checkpoint_too(found: Agreements) -> None:
     served = found.find("served")
 
     assert served is not None
@@ -95,9 +95,6 @@ def test_tags_are_scored_by_token_and_entity(found: Agreements) -> None:
     assert served.max_abs > found.find("float32 compiled").max_abs  # type: ignore[union-attr]  # it was compared
     (output,) = served.outputs
     assert output.elements < 40 * 32 * len(TAGS)  # padding is not among them
-
-
-def test_what_ships_is_also_held_against_the_checkpoint(found: Agreements) -> None:
     served = found.find("served", "pytorch")
 
     assert served is not None

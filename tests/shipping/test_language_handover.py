@@ -114,16 +114,13 @@ def test_texts_and_what_is_ignored_and_infinite_are_not_kept() -> None:
 # --- which texts become golden prompts ------------------------------------------------------------------------------
 
 
-def test_texts_that_cannot_be_shown_or_hold_one_token_are_left_out() -> None:
+def test_prompts_are_texts_that_can_be_shown_cut_to_the_room_that_the_context_leaves_beside_an_answer() -> None:
     model = prompted(checkpoint())
     made = make_golden_prompts(model, ["pump", "the \x1b[2J pump", "  ", *TEXTS[:1]], answer=2)
     assert [prompt.text for prompt in made.prompts] == TEXTS[:1]
     assert not list(prompt_faults(made))
     with pytest.raises(ConfigError, match="no text can be a golden prompt"):
         make_golden_prompts(model, ["pump"])
-
-
-def test_prompts_are_cut_to_the_room_that_the_context_leaves_beside_an_answer() -> None:
     made = make_golden_prompts(prompted(checkpoint()), [" ".join(["pump"] * 200)], tokens=100, answer=4)
     assert len(made.prompts[0].ids) == 64 - 4
     assert len(made.prompts[0].answer) == made.tokens == 4
