@@ -8,8 +8,7 @@ from pathlib import Path
 
 from tests.targets.ascend_llm.checkpoints import STATIC, checkpoint
 from tests.targets.ascend_llm.folders import TEXTS
-from workbench.shipping.handover import hand_over
-from workbench.shipping.language_handover import checkpoint_contents
+from workbench.shipping.handover import checkpoint_contents, hand_over
 from workbench.targets import open_target
 
 

@@ -15,8 +15,7 @@ from workbench.bundle.verify import verify_bundle
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.sweep import confirm, run_sweep
-from workbench.shipping.handover import bundle_contents, comparable, hand_over
-from workbench.shipping.language_handover import MARGIN, make_golden_prompts
+from workbench.shipping.handover import MARGIN, bundle_contents, comparable, hand_over, make_golden_prompts
 from workbench.shipping.promotion import Limits, evaluate
 from workbench.targets.ascend_llm.target import prompted
 from workbench.values.errors import BundleError, ConfigError

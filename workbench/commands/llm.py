@@ -107,8 +107,7 @@ def export_llm(
     from workbench.bundle.signing import only_key, read_secret_key
     from workbench.bundle.verify import verify_bundle
     from workbench.bundle.write import check_free
-    from workbench.shipping.handover import hand_over
-    from workbench.shipping.language_handover import checkpoint_contents
+    from workbench.shipping.handover import checkpoint_contents, hand_over
     from workbench.targets.ascend_llm.target import AscendLlmTarget
     from workbench.targets.ascend_llm.texts import read_texts
 
