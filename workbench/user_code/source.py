@@ -14,11 +14,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.input_files import is_file, read_bytes
-from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import ConfigError
+
+if TYPE_CHECKING:  # a service has no reader of YAML
+    from workbench.values.documents.yaml_reader import Section
 
 MOST_SOURCE_BYTES = 1 << 24
 MOST_NAMED_BYTES = 1 << 26
