@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.search.plan import Plan
     from workbench.search.sweep import SweepEnd
     from workbench.values.measurement import Split
-    from workbench.values.results import Evaluation
 
 
 def sweep(
@@ -252,7 +251,12 @@ def evaluate(
             result = executor.evaluate(Task(candidate=chosen, split=split, gates=False))
         except CrashError as crash:
             result = failed_evaluation(question, chosen, bench, split, crash)
-        result = _with_kept_log(result, question.workspace)
+        if result.failure is not None and result.failure.log_path is not None:
+            # to where it stays: the journal it was written into is about to go away
+            kept = question.workspace / ".workbench" / "logs" / f"{result.candidate.id}.log"
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(result.failure.log_path, kept)
+            result = replace(result, failure=replace(result.failure, log_path=str(kept)))
     if as_json:
         print_json(result.to_json())
     else:
@@ -270,16 +274,6 @@ def log(experiment: ExperimentFile, workspace: Workspace = None) -> None:
     from workbench.api.sweep import log as run
 
     say("\n".join(run(experiment, workspace=workspace)))
-
-
-def _with_kept_log(result: Evaluation, workspace: Path) -> Evaluation:
-    """Copies the log of what failed to where it stays: the journal it was written into is about to go away."""
-    if result.failure is None or result.failure.log_path is None:
-        return result
-    kept = workspace / ".workbench" / "logs" / f"{result.candidate.id}.log"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(result.failure.log_path, kept)
-    return replace(result, failure=replace(result.failure, log_path=str(kept)))
 
 
 def ui(

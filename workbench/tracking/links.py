@@ -20,7 +20,6 @@ from workbench.tracking.store import (
     follow_move,
     mlflow_errors,
     model_of,
-    store_uri,
 )
 from workbench.values.errors import ToolchainError
 from workbench.values.metrics import METRICS, shown_in
@@ -106,7 +105,7 @@ def ui_command(workspace: Path, host: str = HOST, port: int = PORT) -> tuple[lis
         raise ToolchainError(f"{database} does not exist: nothing was logged here. Run a sweep first.")
     check_database(database)
     follow_move(database)
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store_uri(database)]
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{database.resolve()}"]
     return [*command, "--host", host, "--port", str(port), "--workers", "1"], dict(ENVIRONMENT)
 
 

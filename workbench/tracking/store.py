@@ -177,7 +177,7 @@ def client_of(place: Place, *, registry: bool = False, then: str = "") -> Mlflow
         # MLflow keeps the place of a run's artifacts by the run's id for the whole process; the copy of a workspace
         # has the same ids and another place
         utils._artifact_repos_cache.clear()
-        uri = store_uri(place.database)
+        uri = f"sqlite:///{place.database.resolve()}"
         return MlflowClient(tracking_uri=place.server or uri, registry_uri=place.registry or uri)
 
 
@@ -322,7 +322,3 @@ def find_runs(
     """Every run that MLflow's filter chooses, however many pages that takes."""
     asked: dict[str, Any] = {"max_results": 1000, "order_by": [order]}
     return _every(lambda token: client.search_runs([experiment_id], chosen, page_token=token, **asked))
-
-
-def store_uri(database: Path) -> str:
-    return f"sqlite:///{database.resolve()}"
