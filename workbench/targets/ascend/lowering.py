@@ -24,13 +24,14 @@ from workbench.graph.nodes import Names, copied, opset_of, replace_nodes
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import ANTI_QUANT, DEQUANT, QUANT
 from workbench.quantization.lowering.surgery import editable_copy, prune_constants
-from workbench.targets.ascend.operators import NEWEST_OPSET, OLDEST_OPSET
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import LoweringError
 
 _ASCEND_OPERATORS = (QUANT, DEQUANT, ANTI_QUANT)
+OLDEST_OPSET, NEWEST_OPSET = 8, 18
+"""ops-nn v8.5.0 registers its plugins for these opsets; many operators only from 11 on. Manual: 11 to 18."""
 _REDUCE_AXES_AS_INPUT = 18
 """From this opset on ReduceMean takes its axes as an input."""
 

@@ -27,10 +27,10 @@ from workbench.targets.ascend.acl.session import AscendSession
 from workbench.targets.ascend.atc.command import Shape as CompiledShape
 from workbench.targets.ascend.atc.compile_story import known_form
 from workbench.targets.ascend.atc.om_json import ask_om, form_in
-from workbench.targets.ascend.check import candidate_issues
 from workbench.targets.ascend.interface import Shape, interface_of, turns
 from workbench.targets.ascend.lowering import atc_form, lowered_form
 from workbench.targets.ascend.om_set import compile_shapes
+from workbench.targets.ascend.operators import candidate_issues
 from workbench.targets.ascend.settings import ASCEND, INTERFACE, AscendCompile
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_ids
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
