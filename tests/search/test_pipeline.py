@@ -1,6 +1,8 @@
 """The pipeline: who stops where and why, and how failures become values."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +10,12 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from tests.retrievals import write_retrieval
 from tests.tiny import EXPERIMENT, bench_of, write_workspace
+from workbench.api.opening import summary_of
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.report.table import table_lines
 from workbench.search.pipeline import evaluate
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.metrics import metrics
@@ -151,3 +156,23 @@ def test_a_limit_on_the_cosine_is_measured_in_the_search_and_stops_who_breaks_it
     served = evaluation.agreement.find("served")
     assert metrics(evaluation)["worst_cosine"] == served.worst_cosine < 0.9999999
     assert evaluation_from_json(evaluation.to_json()) == evaluation
+
+
+def test_a_retrieval_has_two_losses_with_intervals_a_self_test_and_a_column_of_its_own(tmp_path: Path) -> None:
+    file = write_retrieval(tmp_path, "  relevance: label\n")
+    file.write_text(file.read_text().replace("_pp: 5.0", "_pp: 5.0, accuracy_loss_pp_float_index: 0.01"))
+    question = read_experiment(file)
+    with closing(bench_of(question).store) as store:
+        bench = replace(bench_of(question), store=store)
+        baseline, found = (evaluate(question, one, bench) for one in (question.baseline, DYNAMIC))
+    assert baseline.measurement.accuracy.proof.startswith("recall_at_5 moves from")
+    numbers = metrics(found)
+    for name in ("accuracy_loss_pp", "accuracy_loss_pp_float_index"):
+        assert numbers[f"{name}_low"] < numbers[name] < numbers[f"{name}_high"]
+    values = found.measurement.accuracy.values
+    lost = baseline.measurement.accuracy.values["recall_at_5"] - values["float_index.recall_at_5"]
+    assert numbers["accuracy_loss_pp_float_index"] == pytest.approx(100 * lost)
+    assert (found.status == "stopped") == (100 * lost > 0.01)
+    assert evaluation_from_json(found.to_json()) == found
+    lines = [text for text, _ in table_lines(summary_of(question, bench.journal), 200)]
+    assert "float index" in lines[0]
