@@ -164,6 +164,19 @@ def test_what_is_wrong_between_stages_stops_a_plan_with_one_sentence(tmp_path: P
             float_pipeline(read_pipeline(file))
 
 
+def test_a_pipelines_bundle_is_signed_and_what_takes_a_model_says_so(bundle: Path, swept: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "bundle"
+    shutil.copytree(bundle, copy)
+    assert workbench("keygen", tmp_path / "key").returncode == 0
+    done = workbench("sign", copy, "--key", tmp_path / "key")
+    assert done.returncode == 0, done.stderr
+    assert workbench("verify", copy, "--trusted-keys", tmp_path / "key.pub", "--no-replay").returncode == 0
+    done = workbench("promote", copy, "--against", "none")
+    assert (done.returncode, "pipeline's bundle" in done.stderr) == (1, True), done.stderr
+    done = workbench("sensitivity", swept)
+    assert (done.returncode, "is a pipeline" in done.stderr) == (2, True), done.stderr
+
+
 def test_options_for_one_model_are_refused_for_a_pipeline(bundle: Path, swept: Path) -> None:
     for arguments in (
         ("sweep", swept, "--trials", 3),

@@ -28,6 +28,7 @@ from workbench.values.service import ServiceSettings
 VERSION, READ_VERSIONS = 2, (1, 2)
 
 MANIFEST, README, MODEL, DEPLOY = "manifest.json", "README.md", "model", "deploy"
+PIPELINE = "pipeline.json"
 MOST_BYTES = 1 << 26
 """Of manifest.json."""
 

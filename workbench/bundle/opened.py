@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from workbench import __version__
 from workbench.bundle.bounds import LANGUAGE, json_object, manifest_faults
-from workbench.bundle.manifest import MANIFEST, MODEL, MOST_BYTES, READ_VERSIONS, Manifest
+from workbench.bundle.manifest import MANIFEST, MODEL, MOST_BYTES, PIPELINE, READ_VERSIONS, Manifest
 from workbench.bundle.paths import MOST_SUMS_BYTES, SUMS, open_inside, sums_text
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.errors import BundleError, ConfigError
@@ -122,6 +122,9 @@ def read_bundle(directory: Path, *, manifest_sha256: str | None = None) -> Bundl
     """
     if not directory.is_dir():
         raise BundleError(f"{directory}: {MANIFEST} is missing; this is no complete bundle.")
+    if os.path.lexists(directory / PIPELINE):
+        said = "it is a pipeline's bundle, and a model's is asked for. Those of its stages lie in it below stages/"
+        raise BundleError(f"{directory}: {said}; serve, verify, sign and load take the whole.")
     for name in (MANIFEST, SUMS):
         if not os.path.lexists(directory / name):
             raise BundleError(f"{directory}: {name} is missing; this is no complete bundle.")

@@ -24,6 +24,7 @@ import numpy as np
 
 from workbench import __version__
 from workbench.bundle.bounds import json_object
+from workbench.bundle.manifest import PIPELINE
 from workbench.bundle.opened import Bundle, read_bounded, read_bundle
 from workbench.bundle.paths import MOST_SUMS_BYTES, SIGNATURE, SUMS, entries, open_inside, strangers, sums_text
 from workbench.bundle.signing import SecretKey, TrustedKeys
@@ -38,7 +39,7 @@ from workbench.values.preprocess import Array
 from workbench.values.service import ServiceSettings
 from workbench.values.system.scratch import scratch_folder
 
-PIPELINE, STAGES, GLUE = "pipeline.json", "stages", "glue"
+STAGES, GLUE = "stages", "glue"
 _REQUESTS, _ANSWERS = "golden.npz", "golden.json"
 _MOST_BYTES, _MOST_GOLDEN_BYTES = 1 << 24, 1 << 30
 VERSION = 1

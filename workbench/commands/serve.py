@@ -63,13 +63,19 @@ def sign(
     key: Annotated[Path, typer.Option(help="secret key (minisign's)")],
 ) -> None:
     """Sign a bundle that was exported without --sign, or sign it again; every byte of it is checked first."""
-    from workbench.bundle.opened import read_bundle
+    from workbench.bundle.opened import Bundle, read_bundle
+    from workbench.bundle.pipeline import PipelineBundle, check_pipeline, is_pipeline_bundle, read_pipeline_bundle
     from workbench.bundle.signing import read_secret_key
     from workbench.bundle.verify import check_files
     from workbench.bundle.write import sign_bundle
 
-    opened = read_bundle(bundle)
-    check_files(opened)
+    opened: Bundle | PipelineBundle
+    if is_pipeline_bundle(bundle):
+        opened = read_pipeline_bundle(bundle)
+        check_pipeline(opened, None)
+    else:
+        opened = read_bundle(bundle)
+        check_files(opened)
     secret = read_secret_key(key)
     sign_bundle(bundle, opened.manifest.name, opened.manifest_sha256, secret)
     say(f"{bundle}: manifest {opened.manifest_sha256[:12]} signed by key {secret.public.name}")

@@ -26,7 +26,7 @@ from workbench.targets.language import language_target
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import MOST_BATCH
 from workbench.values.documents.canonical import digest, encode
-from workbench.values.documents.yaml_reader import Section, read_yaml
+from workbench.values.documents.yaml_reader import Section, is_pipeline, read_yaml
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.measurement import LanguageLoad, Split, current_name, former_name
 from workbench.values.metrics import FLOAT_INDEX_LOSS, LOSSES, METRICS, loss_metric
@@ -162,6 +162,10 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     Raises:
         ConfigError: in this file, the dataset manifest, the search space, the data or the model.
     """
+    if is_pipeline(path):
+        hint = "Of a pipeline there are sweep, plan, show, export and load --experiment; each of its stages has an "
+        hint += "experiment of its own below .workbench/pipelines/ once it was planned."
+        raise ConfigError("is a pipeline, and an experiment of one model is asked for.", file=path, hint=hint)
     with read_yaml(path) as top:
         name = top.name("name")
         if not name or any(c in name for c in "/\\ \t\n:") or name.startswith("."):
