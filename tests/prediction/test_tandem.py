@@ -11,14 +11,21 @@ from workbench.values.service import HostCosts, ServiceSettings
 
 
 def stage_of(
-    name: str, call_ms: float, *, takes: tuple[str, ...] = (), items: int = 1, glue_ms: float = 0.0, **more: int
+    name: str,
+    call_ms: float,
+    *,
+    takes: tuple[str, ...] = (),
+    items: int = 1,
+    rounds: int = 1,
+    glue_ms: float = 0.0,
+    **more: int,
 ) -> TandemStage:
     threads = more.pop("threads", 1)
     points = tuple(CurvePoint.exact(batch, 0, call_ms * (0.5 + batch / 2)) for batch in (1, 4))
     return TandemStage(
         name=name,
         takes=takes,
-        items=[[0] * items] * 8,
+        rounds=[[[0] * items] * rounds] * 8,
         weights=[1.0],
         glue_ms=[glue_ms] * 8,
         curve=BatchCurve(points=points, stepped=False, threads=threads, clock="host"),
@@ -68,6 +75,10 @@ def test_items_of_one_request_share_batches() -> None:
 
 def test_a_stage_without_items_costs_nothing() -> None:
     assert np.allclose(served(stage_of("a", 3.0), stage_of("b", 9.0, takes=("a",), items=0)).latency_ms, 3.0)
+
+
+def test_rounds_of_a_stage_follow_each_other() -> None:
+    assert np.allclose(served(stage_of("a", 3.0, rounds=4, glue_ms=2.0)).latency_ms, 4 * 3.0 + 2.0)
 
 
 @settings(max_examples=25, deadline=None)

@@ -195,7 +195,8 @@ def _written(
     golden = requests[:GOLDEN_REQUESTS]
     answers = [trace.answer for trace in run_pipeline(pipeline, search.stages(chosen), golden)]
     answer_code, takes = pipeline.answer or (None, ())
-    codes = [code for code in (*(each.code for each in pipeline.stages), answer_code) if code is not None]
+    own = [code for each in pipeline.stages for code in (each.code, each.again)]
+    codes = [code for code in (*own, answer_code) if code is not None]
 
     def glue(code: UserCode | None) -> str:
         return "" if code is None else f"{code.file.name}:{code.function}"
@@ -206,7 +207,7 @@ def _written(
         workbench=__version__,
         identity=pipeline.identity,
         emulated=search.emulated,
-        stages=tuple(replace(each.wiring, glue=glue(each.code)) for each in pipeline.stages),
+        stages=tuple(replace(each.wiring, glue=glue(each.code), again=glue(each.again)) for each in pipeline.stages),
         settings=joint.settings,
         request=_specs(requests),
         answer=glue(answer_code),

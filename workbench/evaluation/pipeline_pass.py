@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,16 @@ from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.interface import Interface
 from workbench.values.measurement import Split
 from workbench.values.model import Model
-from workbench.values.pipeline import Item, ItemError, checked_answer, items_of, runs_once, taken
+from workbench.values.pipeline import (
+    Item,
+    ItemError,
+    checked_answer,
+    further_items,
+    items_of,
+    runs_once,
+    taken,
+    without_carried,
+)
 
 _SCORED_AT_ONCE = 16
 _ALIKE = 0.01
@@ -50,12 +60,14 @@ class Trace:
 
     Attributes:
         items, outputs: stage → what it was asked and what it answered, one for each of its items.
+        rounds: stage → how many items it had in each of its rounds.
         answer: of the whole.
         glue_ms: stage, or 'answer' → how long the user's code took.
     """
 
     items: Mapping[str, list[Item]]
     outputs: Mapping[str, list[Item]]
+    rounds: Mapping[str, list[int]]
     answer: Any
     glue_ms: Mapping[str, float]
 
@@ -147,7 +159,7 @@ def _timed(code: UserCode | None, took_ms: dict[str, float], place: str, argumen
     assert code is not None  # a wiring without glue calls none
     began = time.perf_counter()
     found = call_glue(code, arguments)
-    took_ms[place] = 1000 * (time.perf_counter() - began)
+    took_ms[place] = took_ms.get(place, 0.0) + 1000 * (time.perf_counter() - began)
     return found
 
 
@@ -160,24 +172,38 @@ def run_pipeline(pipeline: Pipeline, stages: Mapping[str, OpenStage], requests: 
     """
     items: list[dict[str, list[Item]]] = [{} for _ in requests]
     outputs: list[dict[str, list[Item]]] = [{} for _ in requests]
+    rounds: list[dict[str, list[int]]] = [{} for _ in requests]
     glue_ms: list[dict[str, float]] = [{} for _ in requests]
     for stage in pipeline.stages:
-        opened = stages[stage.name]
-        for place, request in enumerate(requests):
-            glue = partial(_timed, stage.code, glue_ms[place], stage.name)
-            try:
-                items[place][stage.name] = items_of(stage.wiring, opened.model.inputs, request, outputs[place], glue)
-            except ItemError as error:
-                file = pipeline.path if stage.code is None else stage.code.file
-                raise ConfigError(f"request {place}: {error}.", file=file, key=f"stages.{stage.name}") from error
-        flat = opened.run([item for each in items for item in each[stage.name]])
-        ends = np.cumsum([len(each[stage.name]) for each in items]).tolist()
-        for place, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-            outputs[place][stage.name] = flat[start:end]
+        opened, specs = stages[stage.name], stages[stage.name].model.inputs
+        going = list(range(len(requests)))
+        while going:  # a round of all requests that are not done with the stage
+            made: dict[int, list[Item]] = {}
+            for place in going:
+                known, ran = outputs[place], rounds[place].setdefault(stage.name, [])
+                code = stage.again if ran else stage.code
+                glue = partial(_timed, code, glue_ms[place], stage.name)
+                try:
+                    if ran:
+                        made[place] = further_items(stage.wiring, specs, requests[place], known, ran[-1], glue)
+                    else:
+                        made[place] = items_of(stage.wiring, specs, requests[place], known, glue)
+                except ItemError as error:
+                    file = pipeline.path if code is None else code.file
+                    raise ConfigError(f"request {place}: {error}.", file=file, key=f"stages.{stage.name}") from error
+            flat = iter(opened.run([item for each in made.values() for item in each]))
+            for place, each in made.items():
+                items[place].setdefault(stage.name, []).extend(each)
+                outputs[place].setdefault(stage.name, []).extend(itertools.islice(flat, len(each)))
+                if each:
+                    rounds[place][stage.name].append(len(each))
+            going = [place for place, each in made.items() if each and stage.again is not None]
+        for known in outputs:
+            known[stage.name] = without_carried(stage.wiring, known[stage.name])
     answers = [_answer(pipeline, *each) for each in zip(requests, outputs, glue_ms, strict=True)]
     return [
-        Trace(items=asked, outputs=gave, answer=answer, glue_ms=took)
-        for asked, gave, answer, took in zip(items, outputs, answers, glue_ms, strict=True)
+        Trace(items=asked, outputs=gave, rounds=ran, answer=answer, glue_ms=took)
+        for asked, gave, ran, answer, took in zip(items, outputs, rounds, answers, glue_ms, strict=True)
     ]
 
 

@@ -12,6 +12,9 @@ A stage runs once for each of its items, of which a request has any number. With
 stage that its `inputs` name (`detect.boxes`), tensor by tensor, or the request itself. With glue they are what the
 function returns: it is given what its parameters name, `request` (name → array) and stages (a list of their outputs,
 name → array, one for each item), and returns a list of items (input → array). No array has a batch axis.
+
+`again` makes further items of what a stage itself gave, until it makes none: steps of a decoder, whose cache `carry`
+hands on.
 """
 
 from __future__ import annotations
@@ -44,12 +47,13 @@ class Stage:
     """One model of a pipeline.
 
     Attributes:
-        code: of its glue; None without.
+        code, again: of its glue and of what makes further rounds; None without.
         manifest, experiment: keys of its dataset's manifest and of its experiment that are the user's.
     """
 
     wiring: Wiring
     code: UserCode | None
+    again: UserCode | None
     model: Path
     search_space: Path
     trials: int
@@ -88,7 +92,8 @@ class Pipeline:
     @property
     def identity(self) -> str:
         """64 hex digits over all that decides what an answer is, but for the recipes of its stages."""
-        codes = [each.code for each in self.stages] + ([self.answer[0]] if self.answer else [])
+        codes = [code for each in self.stages for code in (each.code, each.again)]
+        codes += [self.answer[0]] if self.answer else []
         return digest(
             {
                 "name": self.name,
@@ -185,6 +190,7 @@ def _stage(section: Section, name: str, others: Sequence[str]) -> Stage:
         space = section.file_path("search_space")
         glue = _glue(section, "glue", others) if section.has("glue") else None
         edges = _edges(section, others)
+        again = _glue(section, "again", [*others, name]) if section.has("again") else None
         takes = glue[1] if glue else tuple(dict.fromkeys(source for _, source, _ in edges))
         if (glue is None) == (not edges):
             rule = "has both glue and inputs." if glue else "has neither inputs nor glue."
@@ -198,8 +204,12 @@ def _stage(section: Section, name: str, others: Sequence[str]) -> Stage:
                 edges=edges,
                 glue=section.text("glue", ""),
                 most_items=section.integer("most_items", 256, minimum=1, maximum=1 << 16),
+                again=section.text("again", ""),
+                again_takes=again[1] if again else (),
+                carry=_carried(section),
             ),
             code=glue[0] if glue else None,
+            again=again[0] if again else None,
             model=model,
             search_space=space,
             trials=section.integer("trials", 6, minimum=1, maximum=MOST_TRIALS),
@@ -212,6 +222,13 @@ def _manifest(section: Section) -> dict[str, Any]:
     """What its dataset's manifest says beside the data: `manifest: {inputs: …, axes: …, outputs: …}`."""
     with section.section("manifest") as written:
         return {key: written.raw(key) for key in _OF_MANIFESTS if written.has(key)}
+
+
+def _carried(section: Section) -> tuple[tuple[str, str], ...]:
+    if section.has("carry") and not section.has("again"):
+        section.refuse("carry", "means nothing without again.", "again: file.py:function makes the next round's items.")
+    with section.section("carry") as written:
+        return tuple((output, written.text(output)) for output in written.names())
 
 
 def _edges(section: Section, others: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
@@ -263,13 +280,14 @@ def _in_order(stages: Sequence[Stage], top: Section) -> tuple[Stage, ...]:
         ConfigError: some wait for each other.
     """
     left, found = list(stages), list[Stage]()
+    needs = {each.name: {*each.wiring.takes, *each.wiring.again_takes} - {each.name} for each in stages}
     while left:
         known = {REQUEST, *(each.name for each in found)}
-        ready = next((each for each in left if known.issuperset(each.wiring.takes)), None)
+        ready = next((each for each in left if known.issuperset(needs[each.name])), None)
         if ready is None:
-            way, names = [left[0].name], {each.name: each for each in left}
+            way, waiting = [left[0].name], [each.name for each in left]
             while way.count(way[-1]) < 2:
-                way.append(next(name for name in names[way[-1]].wiring.takes if name in names))
+                way.append(next(name for name in waiting if name in needs[way[-1]]))
             circle = " → ".join(way[way.index(way[-1]) :])
             raise top.section("stages").error(way[-1], f"stages wait for each other: {circle}.", "Take one edge out.")
         left.remove(ready)

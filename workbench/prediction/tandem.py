@@ -32,15 +32,16 @@ class TandemStage:
 
     Attributes:
         takes: names of stages before it.
-        items: [requests] of each item that a request gives it, which padded size it has.
+        rounds: [requests] of each item of each of its rounds, which padded size it has. A round begins when the one
+            before is done and glue has looked at it; a request without any has no items.
         weights: [sizes] what a call of this size takes, relative to the mean of the curve's own.
-        glue_ms: [requests] processor time of its glue; zeros without.
+        glue_ms: [requests] processor time of its glue, for all rounds; zeros without.
         curve: of one call by batch, at the machine's first speed.
     """
 
     name: str
     takes: tuple[str, ...]
-    items: Sequence[Sequence[int]]
+    rounds: Sequence[Sequence[Sequence[int]]]
     weights: Sequence[float]
     glue_ms: Sequence[float]
     curve: BatchCurve
@@ -192,6 +193,7 @@ class _World:
         self.stages = {each.name: _Stage(each, self) for each in stages}
         self._glue = {each.name: _Server(self.host) for each in stages}
         self._left: dict[tuple[int, str], int] = {}
+        self._round: dict[tuple[int, str], int] = {}
         self._done: dict[int, set[str]] = {}
         self._kinds = len(answer_ms)
         self.answered: Callable[[int], None] = lambda request: None
@@ -213,13 +215,23 @@ class _World:
         done = self._done[request]
         for name, one in self.stages.items():
             if name not in done and (request, name) not in self._left and done.issuperset(one.stage.takes):
-                sizes = one.stage.items[request % self._kinds]
-                self._left[request, name] = len(sizes)
-                glue_ms = one.stage.glue_ms[request % self._kinds]
-                ask = self._glue[name].ask if glue_ms else _at_once
-                ask(glue_ms, partial(self._enter, request, name, sizes))
+                self._left[request, name] = 0
+                self._begin(request, name, 0)
+
+    def _begin(self, request: int, name: str, number: int) -> None:
+        """The glue of a round, then its items; behind the last round the stage is done."""
+        stage = self.stages[name].stage
+        rounds = stage.rounds[request % self._kinds]
+        glue_ms = stage.glue_ms[request % self._kinds] / max(1, len(rounds))
+        if number and number >= len(rounds):
+            self._ended(request, name)
+            return
+        self._round[request, name] = number
+        ask = self._glue[name].ask if glue_ms else _at_once
+        ask(glue_ms, partial(self._enter, request, name, rounds[number] if rounds else ()))
 
     def _enter(self, request: int, name: str, sizes: Sequence[int]) -> None:
+        self._left[request, name] = len(sizes)
         if sizes:
             self.stages[name].add(request, sizes)
         else:
@@ -229,7 +241,7 @@ class _World:
         for request in rows:
             self._left[request, name] -= 1
             if not self._left[request, name]:
-                self._ended(request, name)
+                self._begin(request, name, self._round[request, name] + 1)
 
     def _ended(self, request: int, name: str) -> None:
         done = self._done[request]
@@ -239,6 +251,7 @@ class _World:
             return
         for each in self.stages:
             self._left.pop((request, each))
+            self._round.pop((request, each))
         del self._done[request]
         ask, host = self._answering.ask if self._answer_ms[request % self._kinds] else _at_once, self.host_costs
         ask(
@@ -294,7 +307,7 @@ def simulate_tandem(
     kinds = len(answer_ms)
     order = np.concatenate([np.random.default_rng((seed, r)).permutation(kinds) for r in range(-(-requests // kinds))])
     shuffled = [
-        replace(each, items=[each.items[int(k)] for k in order], glue_ms=[each.glue_ms[int(k)] for k in order])
+        replace(each, rounds=[each.rounds[int(k)] for k in order], glue_ms=[each.glue_ms[int(k)] for k in order])
         for each in stages
     ]
     world = _World(shuffled, [answer_ms[int(k)] for k in order], host, devices)

@@ -211,11 +211,12 @@ class JointSearch:
         stages = []
         for stage in self.pipeline.stages:
             items, weights = _sizes(self.benches[stage.name][0], [trace.items[stage.name] for trace in traces])
+            rounds = [_cut(each, trace.rounds[stage.name]) for each, trace in zip(items, traces, strict=True)]
             stages.append(
                 TandemStage(
                     name=stage.name,
                     takes=tuple(name for name in stage.wiring.takes if name in self.options),
-                    items=items,
+                    rounds=rounds,
                     weights=weights,
                     glue_ms=_steady(traces, stage.name),
                     curve=chosen[stage.name].curve,
@@ -470,6 +471,12 @@ def _sizes(experiment: Experiment, items: Sequence[Sequence[Item]]) -> tuple[lis
     every = [elements[size] for row in found for size in row]
     mean = float(np.mean(every)) if every else 1.0
     return found, [count / mean for count in elements]
+
+
+def _cut(items: Sequence[int], counts: Sequence[int]) -> list[Sequence[int]]:
+    """A request's items by round."""
+    ends = np.cumsum(counts).tolist()
+    return [items[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _steady(traces: Sequence[Trace], place: str) -> list[float]:

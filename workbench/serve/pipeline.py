@@ -38,7 +38,17 @@ from workbench.targets.base import Session
 from workbench.user_code import UserCode, UserCodeError, UserProcess
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import BundleError
-from workbench.values.pipeline import Item, ItemError, checked_answer, items_of, plain, runs_once, taken
+from workbench.values.pipeline import (
+    Item,
+    ItemError,
+    checked_answer,
+    further_items,
+    items_of,
+    plain,
+    runs_once,
+    taken,
+    without_carried,
+)
 
 NPZ = b"application/x-npz"
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-5
@@ -66,7 +76,7 @@ class Glue:
 
 def glue_of(bundle: PipelineBundle, limit_s: float) -> dict[str, Glue]:
     """'file.py:function' → the function, of the stages and of the answer."""
-    named = {each.glue for each in bundle.manifest.stages if each.glue}
+    named = {glue for each in bundle.manifest.stages for glue in (each.glue, each.again) if glue}
     named |= {bundle.manifest.answer} if bundle.manifest.answer else set()
     return {name: Glue(bundle.code(name), limit_s) for name in sorted(named)}
 
@@ -136,13 +146,17 @@ def _answered(bundle: PipelineBundle, sessions: Mapping[str, Session], glue: Map
     try:
         for stage in bundle.manifest.stages:
             manifest = bundle.bundles[stage.name].manifest
-            padding, found = Padding(manifest), list[Item]()
-            call = glue.get(stage.glue, _no_glue)
-            for item in items_of(stage, manifest.model.inputs, request, outputs, call):
-                feeds, sizes = padding.padded({name: array[None] for name, array in item.items()})
-                gave = sessions[stage.name].run(feeds)
-                found.append({name: padding.cut(name, array, sizes)[0] for name, array in gave.items()})
+            padding, found, specs = Padding(manifest), list[Item](), manifest.model.inputs
             outputs[stage.name] = found
+            items = items_of(stage, specs, request, outputs, glue.get(stage.glue, _no_glue))
+            while items:
+                for item in items:
+                    feeds, sizes = padding.padded({name: array[None] for name, array in item.items()})
+                    gave = sessions[stage.name].run(feeds)
+                    found.append({name: padding.cut(name, array, sizes)[0] for name, array in gave.items()})
+                again = glue.get(stage.again, _no_glue)
+                items = further_items(stage, specs, request, outputs, len(items), again)
+            outputs[stage.name] = without_carried(stage, found)
         if not bundle.manifest.answer:
             return _plain_answer(bundle, _unglued(bundle, outputs))
         arguments = taken(bundle.manifest.answer_takes, request, outputs)
@@ -306,8 +320,13 @@ class PipelineService(FrontService):
             specs = self.bundle.bundles[stage.name].manifest.model.inputs
             # a thread even without glue's process: checking a picture's numbers takes milliseconds
             make = partial(items_of, stage, specs, request, outputs, self._glue.get(stage.glue, _no_glue))
-            items = await self._called(stage.glue, make)
-            outputs[stage.name] = await self._stages[stage.name].run(items)
+            items, outputs[stage.name] = await self._called(stage.glue, make), []
+            while items:
+                outputs[stage.name] += await self._stages[stage.name].run(items)
+                glue = self._glue.get(stage.again, _no_glue)
+                more = partial(further_items, stage, specs, request, outputs, len(items), glue)
+                items = await self._called(stage.again, more) if stage.again else []
+            outputs[stage.name] = without_carried(stage, outputs[stage.name])
 
         try:
             async with asyncio.TaskGroup() as group:

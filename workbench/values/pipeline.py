@@ -29,7 +29,10 @@ class Wiring:
         takes: the request and stages that it needs.
         edges: (input, where from, tensor there); () with glue.
         glue: 'file.py:function'; '' without.
-        most_items: of one request.
+        again: the same, of a function that makes further items of what the stage itself gave, until it makes none:
+            steps of a decoder. `again_takes` are its parameters.
+        carry: (output, input) whose value goes from one round to the next without passing through glue: a cache.
+        most_items: of one request, those of all rounds together.
     """
 
     name: str
@@ -37,6 +40,9 @@ class Wiring:
     edges: tuple[tuple[str, str, str], ...] = ()
     glue: str = ""
     most_items: int = 256
+    again: str = ""
+    again_takes: tuple[str, ...] = ()
+    carry: tuple[tuple[str, str], ...] = ()
 
 
 def runs_once(stages: Sequence[Wiring]) -> bool:
@@ -88,9 +94,52 @@ def items_of(
     return checked_items(found, stage, specs)
 
 
-def checked_items(found: Any, stage: Wiring, specs: Sequence[TensorSpec]) -> list[Item]:
+def without_carried(stage: Wiring, gave: Sequence[Item]) -> list[Item]:
+    """What a stage gave as glue and other stages see it."""
+    carried = dict(stage.carry)
+    return [{name: array for name, array in one.items() if name not in carried} for one in gave]
+
+
+def further_items(
+    stage: Wiring,
+    specs: Sequence[TensorSpec],
+    request: Item,
+    outputs: Mapping[str, Sequence[Item]],
+    last: int,
+    glue: Callable[[Mapping[str, Any]], Any],
+) -> list[Item]:
+    """The items of another round of a stage, `outputs` holding what it gave so far; none where it is done.
+
+    Args:
+        last: items of its last round.
+
+    Raises:
+        ItemError: as `items_of`; the stage does not come to an end; or what is carried has no item to go to.
+    """
+    if not stage.again or not last:
+        return []
+    carried, own = dict(stage.carry), without_carried(stage, outputs[stage.name])
+    found = glue(taken(stage.again_takes, request, {**outputs, stage.name: own}))
+    found = [found] if isinstance(found, Mapping) else found
+    if found is None or (isinstance(found, list | tuple) and not found):
+        return []
+    if carried and isinstance(found, list | tuple):
+        if len(found) != last:
+            raise ItemError(f"{stage.again}: gave {len(found)} items after {last}; what is carried needs as many")
+        before = outputs[stage.name][-last:]
+        if missing := [name for name in carried if name not in before[0]]:
+            raise ItemError(f"{stage.name}: has no output {missing[0]!r} to carry")
+        moved = [{to: one[name] for name, to in stage.carry} for one in before]
+        found = [{**one, **more} if isinstance(one, Mapping) else one for one, more in zip(found, moved, strict=True)]
+    more = checked_items(found, stage, specs, stage.again)
+    if len(outputs[stage.name]) + len(more) > stage.most_items:
+        raise ItemError(f"{stage.again}: goes on after most_items ({stage.most_items})")
+    return more
+
+
+def checked_items(found: Any, stage: Wiring, specs: Sequence[TensorSpec], glue: str = "") -> list[Item]:
     """Items as the model takes them. Raises ItemError."""
-    whose = f"{stage.glue or stage.name}: "
+    whose = f"{glue or stage.glue or stage.name}: "
     if isinstance(found, Mapping):
         found = [found]
     if not isinstance(found, list | tuple):
