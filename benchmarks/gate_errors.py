@@ -138,23 +138,21 @@ def falsely_passed(form: Form, n: int, count: int) -> str:
     return f"{gate:.2f} % by the gate, {by_figure:.2f} % by the figure"
 
 
-def chains(form: Form, n: int, count: int) -> tuple[float, float]:
-    """(% in which a release of 1.5x or more passes against float, in which all pass against the one before)."""
+def released(form: Form, n: int, count: int) -> list[float]:
+    """In %: candidates of 0.5x that fail anywhere from the search to promotion; chains of releases in which one of 1.5x
+    or more passes against float, and in which all pass by their figures against the one before."""
+
+    def found(loss: float, outcome: str) -> npt.NDArray[np.bool_]:
+        return np.array(form.outcomes(RANDOM.multinomial(n, form.shares(loss), size=count))) == outcome
+
+    counts, used = form.searched(LOW, n, count)
+    over = (used < n) | (drops(form.rows, counts) > GATE.limit)  # stopped, or passed over on validation
+    alarm = over | found(LOW, "failed") | found(LOW, "failed")  # against float, and against the current bundle
     passed, unseen = np.zeros(count, dtype=bool), np.ones(count, dtype=bool)
     for loss in STEP * np.arange(1, CHAIN + 1):
         unseen &= drops(form.rows, RANDOM.multinomial(n, form.shares(STEP), size=count)) <= GATE.limit
-        if loss >= HIGH:
-            passed |= np.array(form.outcomes(RANDOM.multinomial(n, form.shares(loss), size=count))) == "passed"
-    return 100 * float(passed.mean()), 100 * float(unseen.mean())
-
-
-def alarms(form: Form, n: int, count: int) -> float:
-    """% of candidates of 0.5x that are stopped, passed over on validation, or fail on held-out data or at promotion."""
-    counts, used = form.searched(LOW, n, count)
-    found = (used < n) | (drops(form.rows, counts) > GATE.limit)
-    for _ in ("against float", "against the current bundle"):
-        found |= np.array(form.outcomes(RANDOM.multinomial(n, form.shares(LOW), size=count))) == "failed"
-    return 100 * float(found.mean())
+        passed |= found(loss, "passed") & (loss >= HIGH)
+    return [100 * float(each.mean()) for each in (alarm, passed, unseen)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -173,8 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"a sweep of {CANDIDATES} with {size} samples: 1.5x or more passes in {falsely_passed(form, size, count)}"
         )
-    print(f"of 0.5x with {n} samples fail anywhere from the search to promotion: {alarms(form, n, count):.2f} %")
-    ours, theirs = chains(form, n, count)
+    alarm, ours, theirs = released(form, n, count)
+    print(f"of 0.5x with {n} samples fail anywhere from the search to promotion: {alarm:.2f} %")
     print(f"{CHAIN} releases of 0.3x more each: 1.5x or more passes in {ours:.2f} %; by figures all {theirs:.2f} %")
     load, spent = os.getloadavg()[0], time.process_time() - began
     print(f"\n{spent:.0f} s of one core; {platform.machine()}, {os.cpu_count()} processors, load {load:.1f}")
