@@ -23,6 +23,8 @@ from workbench.inputs.pipeline import read_pipeline
 from workbench.load.service_process import RunningService, running_service
 from workbench.search.joint import recommended
 from workbench.serve.pipeline import verify_pipeline
+from workbench.tracking.server import place_of
+from workbench.tracking.store import client_of
 from workbench.values.errors import BundleError, ConfigError
 
 ROWS = np.random.default_rng(0).normal(size=(1, 6, 8)).astype(np.float32)
@@ -56,6 +58,14 @@ def test_a_sweep_measures_combinations_end_to_end_and_recommends_one(swept: Path
     assert all(one.searched is not None for one in found)
     assert chosen is not None
     assert not chosen.by_stage
+    runs = client_of(place_of(swept.parent))
+    (experiment,) = [one for one in runs.search_experiments() if one.name == "tiny"]
+    logged = runs.search_runs([experiment.experiment_id])
+    assert len(logged) == len(found)
+    (best,) = [run for run in logged if run.data.tags["recommended"] == "true"]
+    expected = chosen.predicted_per_s if chosen.measured_per_s is None else chosen.measured_per_s.value
+    assert best.data.metrics["requests_per_s"] == pytest.approx(expected)
+    assert best.data.params["find"].startswith(chosen.recipes["find"][:12])
     shown = workbench("show", swept)
     assert "find → embed → decide" in shown.stdout
     assert "measured under load" in shown.stdout

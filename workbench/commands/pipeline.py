@@ -17,7 +17,9 @@ from workbench.report.pipeline import pipeline_lines
 from workbench.report.table import WIDTH
 from workbench.search.joint import recommended
 from workbench.serve.pipeline import verify_pipeline
+from workbench.tracking.pipeline import log_pipeline
 from workbench.values.documents.canonical import encode
+from workbench.values.errors import ToolchainError
 from workbench.values.exit_codes import INTERRUPTED
 from workbench.values.setting_groups import describe
 from workbench.values.system.steps import minutes
@@ -31,7 +33,15 @@ def sweep(file: Path, workspace: Path | None, timeout_s: float | None, *, fresh:
         say(f"\nStopped; everything measured is kept. Go on with: workbench sweep {file}")
         raise SystemExit(INTERRUPTED) from None
     show(file, workspace)
-    say(f"\nExport it: workbench export {file} --to bundle")
+    found = found_of(pipeline)
+    try:
+        where = log_pipeline(
+            pipeline.workspace, pipeline.name, pipeline.about, found, recommended(pipeline, found), _recipes(pipeline)
+        )
+        say(f"\nIn MLflow ({where}): experiment {pipeline.name}; each stage's: {pipeline.name}.STAGE")
+    except ToolchainError as error:
+        tell(f"not in MLflow: {error}", style="yellow")
+    say(f"Export it: workbench export {file} --to bundle")
 
 
 def plan(file: Path, workspace: Path | None) -> None:
