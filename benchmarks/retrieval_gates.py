@@ -23,10 +23,9 @@ import onnx
 import onnxruntime
 
 from benchmarks.recorded.measuring import machine
-from tests.tiny import EXPERIMENT, SPACE, bench_of
+from workbench.api.opening import opened
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.build import artifact_of
-from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics.outcomes import Outcomes, per_sample, summarize
 from workbench.inputs.metrics.retrieval_scorer import RetrievalScorer, Side
 from workbench.values.candidate import EVERYTHING_INT8, Candidate, Serving
@@ -45,6 +44,20 @@ split: {{holdout_fraction: 0.75}}
 tokenizer: {BENCH}/tokenizer.json
 max_length: 96
 retrieval: {{corpus: {BENCH}/calibration.csv, relevance: label, k: 10, output: {EMBEDDING}}}
+"""
+SPACE = """
+version: 1
+target: onnxruntime
+parameters:
+  quantization.scheme: {choices: [none, dynamic]}
+  quantization.weight_granularity: {choices: [channel], when: {quantization.scheme: [dynamic]}}
+"""
+EXPERIMENT = """
+version: 1
+name: encoder
+model: ../data/model.onnx
+dataset: ../data/manifest.yaml
+search_space: ../spaces/e.yaml
 """
 Array = npt.NDArray[Any]
 Change = Callable[[Array, float], Array]
@@ -79,7 +92,7 @@ class Encoder:
 
     def __init__(self, parts: Any) -> None:
         self._tail, self._known = parts.extract_model([LAST, *FED], [FINAL]), dict[bytes, list[Array]]()
-        self._before, self._last = opened(parts.extract_model(FED, [LAST])), opened(self._tail)
+        self._before, self._last = session_of(parts.extract_model(FED, [LAST])), session_of(self._tail)
 
     def changed(self, what: str, size: float, how: Change) -> Callable[[Feeds], dict[str, Array]]:
         """What runs an encoder with one fault of this size."""
@@ -89,7 +102,7 @@ class Encoder:
         for one in (one for one in part.graph.initializer if what == "weights" and one.name in products):
             other = how(onnx.numpy_helper.to_array(one), size).astype(np.float32)
             one.CopyFrom(onnx.numpy_helper.from_array(other, one.name))
-        session = opened(part) if what in ("weights", "states") else None
+        session = session_of(part) if what in ("weights", "states") else None
 
         def run(feeds: Feeds) -> dict[str, Array]:
             texts = [ids[mask == 1] for ids, mask in zip(feeds[FED[0]], feeds[FED[1]], strict=True)]
@@ -114,7 +127,7 @@ class Encoder:
             self._known[one.tobytes()] = [each[: len(one)].copy() for each in states]
 
 
-def opened(part: onnx.ModelProto) -> Any:
+def session_of(part: onnx.ModelProto) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(part.SerializeToString(), options)
@@ -139,14 +152,17 @@ def main() -> None:
     parts = onnx.utils.Extractor(onnx.shape_inference.infer_shapes(onnx.load(BENCH / "minilm_l6_banking77.onnx")))
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as closing:
         root = Path(name)
-        for place, text in (("data/manifest", MANIFEST), ("search_spaces/tiny", SPACE), ("experiments/e", EXPERIMENT)):
+        for place, text in (
+            ("data/manifest", MANIFEST),
+            ("spaces/e", SPACE),
+            ("experiments/e", EXPERIMENT),
+        ):
             (root / place).parent.mkdir()
             (root / f"{place}.yaml").write_text(text, encoding="utf-8")
         onnx.save(parts.extract_model(FED, [EMBEDDING]), root / "data" / "model.onnx")
-        question = read_experiment(root / "experiments" / "e.yaml")
-        bench, data, use = bench_of(question), question.dataset, question.dataset.retrieval
+        question, bench = closing.enter_context(opened(root / "experiments" / "e.yaml", scratch=True))
+        data, use = question.dataset, question.dataset.retrieval
         assert use is not None
-        closing.callback(bench.store.close)
         int8 = Candidate(target="onnxruntime", quantization=EVERYTHING_INT8, serving=Serving(batch=BATCH))
         files = {one: artifact_of(question, one, bench) for one in (question.baseline, int8)}
         sessions = [bench.target(one).open(*file, one) for one, file in files.items()]
