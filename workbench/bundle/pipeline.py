@@ -10,6 +10,7 @@ SHA256SUMS        of every other file, in sha256sum's format; SHA256SUMS.minisig
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import io
 import json
 import os
@@ -40,7 +41,7 @@ from workbench.values.service import ServiceSettings
 from workbench.values.system.scratch import scratch_folder
 
 STAGES, GLUE = "stages", "glue"
-_REQUESTS, _ANSWERS = "golden.npz", "golden.json"
+_REQUESTS, _ANSWERS, _NEEDS = "golden.npz", "golden.json", "requirements-glue.txt"
 _MOST_BYTES, _MOST_GOLDEN_BYTES = 1 << 24, 1 << 30
 VERSION = 1
 
@@ -152,6 +153,19 @@ def check_pipeline(bundle: PipelineBundle, trusted: TrustedKeys | None) -> Signe
     return signer
 
 
+def glue_differences(manifest: PipelineManifest) -> list[str]:
+    """Libraries of the user's code that are missing here, or of another version than where its answers were made."""
+    found = []
+    for name, wanted in map(str.split, manifest.versions):
+        try:
+            here = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            here = "none"
+        if here != wanted:
+            found.append(f"its code was run with {name} {wanted}, and here is {here}: pip install -r {_NEEDS}")
+    return found
+
+
 def write_pipeline_bundle(
     to: Path,
     manifest: PipelineManifest,
@@ -189,6 +203,8 @@ def write_pipeline_bundle(
         with (building / _REQUESTS).open("wb") as stream:
             np.savez(stream, **arrays)  # type: ignore[arg-type]  # arrays by name
         _write_json(building / _ANSWERS, {"answers": [plain(answer) for answer in answers]})
+        needs = "".join(f"{name}=={version}\n" for name, version in map(str.split, manifest.versions))
+        (building / _NEEDS).write_text(needs, encoding="utf-8")
         _write_json(building / PIPELINE, {"version": VERSION, **encode(manifest)})
         sums = {name: file_digest(building / name) for name in entries(building)}
         (building / SUMS).write_text(sums_text(sums), encoding="ascii")

@@ -9,7 +9,7 @@ from statistics import median
 from workbench.api.pipeline import export_pipeline, found_of, sweep_pipeline
 from workbench.bundle.pipeline import read_pipeline_bundle
 from workbench.bundle.signing import SecretKey, TrustedKeys
-from workbench.commands.console import out, print_json, say, tell
+from workbench.commands.console import note, out, print_json, say, tell
 from workbench.evaluation.stage_data import float_pipeline
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.pipeline import Pipeline, read_pipeline
@@ -104,4 +104,7 @@ def export(file: Path, to: Path, workspace: Path | None, *, allow_emulated: bool
 
 
 def verify(bundle: Path, trusted: TrustedKeys | None, *, replay: bool) -> None:
-    say(f"{bundle}: {verify_pipeline(read_pipeline_bundle(bundle), trusted, replay=replay).summary}")
+    report = verify_pipeline(read_pipeline_bundle(bundle), trusted, replay=replay)
+    for warning in report.warnings:
+        note("warning", warning)
+    say(f"{bundle}: {report.summary}")

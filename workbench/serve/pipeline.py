@@ -22,7 +22,7 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 
 from workbench import __version__
-from workbench.bundle.pipeline import PipelineBundle, arrays_of_npz, check_pipeline
+from workbench.bundle.pipeline import PipelineBundle, arrays_of_npz, check_pipeline, glue_differences
 from workbench.bundle.signing import TrustedKeys
 from workbench.bundle.verify import check_bundle
 from workbench.serve.dispatch import Dispatch
@@ -97,11 +97,13 @@ def _unglued(bundle: PipelineBundle, outputs: Mapping[str, Sequence[Item]]) -> A
 class PipelineReport:
     """Attributes:
     requests: golden requests that were answered again.
+    warnings: libraries of its code that are others here.
     """
 
     stages: int
     requests: int
     signature: str
+    warnings: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -138,7 +140,8 @@ def verify_pipeline(
                     raise BundleError(f"{bundle.directory}: golden request {number} is answered otherwise{place}.")
             count = len(requests)
     signature = "not signed" if signer is None else f"signed by {signer.key}"
-    return PipelineReport(stages=len(bundle.bundles), requests=count, signature=signature)
+    warnings = tuple(glue_differences(bundle.manifest))
+    return PipelineReport(stages=len(bundle.bundles), requests=count, signature=signature, warnings=warnings)
 
 
 def _answered(bundle: PipelineBundle, sessions: Mapping[str, Session], glue: Mapping[str, Glue], request: Item) -> Any:
