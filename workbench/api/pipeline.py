@@ -32,6 +32,7 @@ from workbench.search.joint import (
     JointSearch,
     Option,
     combined,
+    keeps_limits,
     options_of,
     own_settings,
     recommended,
@@ -113,8 +114,9 @@ def _confirmed(search: JointSearch, joints: Sequence[Joint], until: float) -> li
     """The best predictions on held-out requests and under real load; and what stages alone would have led to."""
     found = list(joints)
     for _ in range(LOADED):
-        best = recommended(search.pipeline, [one for one in found if one.held is None])
-        if best is None or best is found[0] or perf_counter() > until:
+        left = [one for one in found[1:] if one.held is None and keeps_limits(search.pipeline, one, found)]
+        best = max(left, key=lambda one: one.predicted_per_s, default=None)
+        if best is None or perf_counter() > until:
             break
         found[found.index(best)] = _confirm(search, best)
     for place, one in enumerate(found):

@@ -71,7 +71,7 @@ def show(file: Path, workspace: Path | None, *, as_json: bool = False) -> None:
         return
     width = out.width if out.is_terminal else WIDTH
     names, limits = [each.name for each in pipeline.stages], _limits(pipeline)
-    asked = chosen, _recipes(pipeline), limits, pipeline.most_loss
+    asked = chosen, _recipes(pipeline), limits, pipeline.gate
     for line in pipeline_lines(pipeline.name, names, found, *asked, width):
         out.print(line, soft_wrap=not out.is_terminal, markup=False, highlight=False)
 
@@ -80,7 +80,7 @@ def _limits(pipeline: Pipeline) -> str:
     metric = pipeline.dataset.metric
     unit = "pp" if metric is None else metric.unit_of(metric.name) or "pp"
     p99 = "" if pipeline.service.p99_ms is None else f", P99 at most {pipeline.service.p99_ms:g} ms"
-    return f"loss at most {pipeline.most_loss:g} {unit}{p99}"
+    return f"loss at most {pipeline.gate.limit:g} {unit}{p99}"
 
 
 def _recipes(pipeline: Pipeline) -> dict[str, str]:

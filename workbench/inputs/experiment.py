@@ -188,7 +188,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             confirmed = section.optional("samples", lambda key: section.integer(key, minimum=1))
         objectives = _objectives(top)
         with top.section("constraints") as section:
-            limits = {_current(top, metric): _limit(section, metric) for metric in section.names()}
+            limits = {_current(top, metric): read_limit(section, metric) for metric in section.names()}
             for metric in limits.keys() - METRICS:
                 section.refuse(metric, "not a metric.", nearest(metric, METRICS))
             constraints = tuple(Constraint(metric=m, **limits[m]) for m in limits if m in METRICS)
@@ -286,7 +286,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     )
 
 
-def _limit(constraints: Section, metric: str) -> dict[str, Any]:
+def read_limit(constraints: Section, metric: str) -> dict[str, Any]:
     """`0.5`; of a loss also `{limit: 0.5, zone: 0.2, undecided: refuse}`, the zone in the unit of the limit."""
     if current_name(metric) not in LOSSES or not isinstance(constraints.raw(metric), dict):
         return {"limit": constraints.number(metric)}

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.inputs.dataset import Dataset, read_manifest
-from workbench.inputs.experiment import FEWEST_SAMPLES, LARGEST_SEED, MOST_TRIALS, workspace_of
+from workbench.inputs.experiment import FEWEST_SAMPLES, LARGEST_SEED, MOST_TRIALS, read_limit, workspace_of
 from workbench.space.service_reader import read_question
 from workbench.user_code import UserCode, named_code
 from workbench.values.documents.canonical import digest
@@ -35,6 +35,7 @@ from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.measurement import Split
 from workbench.values.pipeline import REQUEST, Wiring
+from workbench.values.sequential import Gate
 from workbench.values.service import ServiceQuestion
 
 MOST_STAGES = 16
@@ -73,7 +74,7 @@ class Pipeline:
         stages: each behind those that it takes from.
         answer: code that makes an answer of what its parameters name; None for the outputs of the last stage.
         samples: of each split, None for all.
-        most_loss: limit of the accuracy loss, in the metric's unit (percentage points of a share).
+        gate: limit of the accuracy loss with its zone, in the metric's unit (percentage points of a share).
     """
 
     name: str
@@ -85,7 +86,7 @@ class Pipeline:
     answer: tuple[UserCode, tuple[str, ...]] | None
     samples: Mapping[Split, int | None]
     service: ServiceQuestion
-    most_loss: float
+    gate: Gate
     timeout_s: float
     seed: int
 
@@ -148,7 +149,7 @@ def read_pipeline(path: Path, workspace: Path | None = None) -> Pipeline:
             top.refuse("service", "the key is missing.", "Write service: {concurrency: 8, p99_ms: 500}.")
         with top.section("constraints") as section:
             key = "accuracy_loss" if section.has("accuracy_loss") else "accuracy_loss_pp"
-            most_loss = section.number(key, 0.5, minimum=0.0)
+            gate = Gate.around(**read_limit(section, key)) if section.has(key) else Gate.around(0.5)
         with top.section("budget") as section:
             timeout_s = section.seconds("timeout", 3600.0)
         seed = top.integer("seed", 0, minimum=0, maximum=LARGEST_SEED)
@@ -175,7 +176,7 @@ def read_pipeline(path: Path, workspace: Path | None = None) -> Pipeline:
         answer=answer,
         samples=samples,
         service=service,
-        most_loss=most_loss,
+        gate=gate,
         timeout_s=timeout_s,
         seed=seed,
     )

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from workbench.report.recommendation import sentence
 from workbench.report.table import laid_out
-from workbench.search.joint import Joint, Loss
+from workbench.search.joint import Joint, Loss, gate_of
 from workbench.values.measurement import Estimate
-from workbench.values.sequential import Gate, decide
+from workbench.values.sequential import Gate
 
 COLUMNS = ("", "requests/s", "P99 ms", "loss", "evidence")
 
@@ -20,7 +20,7 @@ def pipeline_lines(
     chosen: Joint | None,
     recipes: Mapping[str, str],
     limits: str,
-    most_loss: float,
+    gate: Gate,
     width: int,
 ) -> list[str]:
     """The verdict, a row for each combination that was measured end to end, and what the chosen one consists of.
@@ -38,7 +38,7 @@ def pipeline_lines(
         times = _rate(chosen) / _rate(baseline)
         weaker = chosen if chosen.measured_per_s is None else baseline
         found.append(f"Recommended: {times:.2f}x the requests/s of the float pipeline ({_how(weaker)}); {limits}.")
-        found += [said] if (said := _gate(chosen, joints, most_loss)) else []
+        found += [sentence(decision)] if (decision := gate_of(gate, chosen, joints)) is not None else []
     rows = [COLUMNS, *(_row(one, baseline, chosen) for one in (baseline, *others))]
     found += ["", *(line for row in laid_out(rows, width) for line in row)]
     if chosen is not None:
@@ -48,17 +48,6 @@ def pipeline_lines(
             found.append(f"{stage}: {identity[:12]}  {recipes.get(identity, '')}; {chosen.settings[stage]}")
     found += [f"left out: {_who(one, baseline, chosen)}: {one.note}" for one in joints if one.note]
     return found
-
-
-def _gate(chosen: Joint, joints: Sequence[Joint], most_loss: float) -> str:
-    """What a gate on its loss says, with its errors: on held-out data of all that were confirmed at once."""
-    quality = chosen.held or chosen.searched
-    if quality is None or quality.loss is None:
-        return ""
-    held = [one.held.loss for one in joints if one.held is not None and one.held.loss is not None]
-    among = held if chosen.held is not None else ()
-    gate = Gate.around(most_loss)
-    return sentence(decide(gate, quality.loss, samples=quality.samples, unit=quality.unit, among=among))
 
 
 def _row(one: Joint, baseline: Joint, chosen: Joint | None) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ from workbench.values.errors import CandidateError, ConfigError
 from workbench.values.measurement import BatchCurve, Estimate, Split
 from workbench.values.pipeline import Item
 from workbench.values.results import Evaluation
+from workbench.values.sequential import Decision, Gate, decide
 from workbench.values.service import HostCosts, ServiceChoices, ServiceSettings
 from workbench.values.significance import compare
 from workbench.values.system.source_closure import closure_digest
@@ -278,7 +279,7 @@ class JointSearch:
             if not changed:
                 break  # all that comes behind costs more than float
             alone = [singles.get((name, option.candidate.id)) for name, option in changed.items()]
-            if None in alone or _predicted_low(alone) > self.pipeline.most_loss:  # type: ignore[arg-type]  # no None there
+            if None in alone or _predicted_low(alone) > self.pipeline.gate.limit:  # type: ignore[arg-type]  # no None there
                 continue
             try:
                 loss = self.loss(chosen, "validation")
@@ -287,7 +288,7 @@ class JointSearch:
                 continue
             joint = self._joint(chosen, loss)
             assert loss.loss is not None  # it is not the float pipeline
-            kept += loss.loss.value <= self.pipeline.most_loss
+            kept += loss.loss.value <= self.pipeline.gate.limit
             self.report(
                 f"{self.words(chosen)}: predicted {joint.predicted_per_s:.1f}/s, P99 {joint.predicted_p99_ms:.0f} ms; "
                 f"loss {loss.loss.value:+.2f} {loss.unit} [{loss.loss.low:+.2f}, {loss.loss.high:+.2f}] measured"
@@ -351,20 +352,37 @@ class JointSearch:
         return ", ".join(f"{name} {option.candidate.short_id}" for name, option in chosen.items())
 
 
-def recommended(pipeline: Pipeline, found: Sequence[Joint]) -> Joint | None:
-    """The most requests a second that keeps the limits, by the strongest evidence of each; None where none does."""
+def keeps_limits(pipeline: Pipeline, one: Joint, found: Sequence[Joint]) -> bool:
+    """P99 and the loss within their limits, by the strongest evidence of each; held out, the gate decides, of all that
+    were confirmed at once."""
+    limit = pipeline.service.p99_ms
+    p99 = one.predicted_p99_ms if one.measured_p99_ms is None else one.measured_p99_ms.value
+    if one.note or one.by_stage or (limit is not None and p99 > limit):
+        return False
+    if one.searched is not None and one.searched.loss is not None and one.searched.loss.value > pipeline.gate.limit:
+        return False
+    decision = gate_of(pipeline.gate, one, found) if one.held is not None else None
+    return decision is None or decision.keeps
 
-    def kept(one: Joint) -> bool:
-        limit, losses = pipeline.service.p99_ms, [loss.loss for loss in (one.searched, one.held) if loss is not None]
-        p99 = one.predicted_p99_ms if one.measured_p99_ms is None else one.measured_p99_ms.value
-        within = all(loss is None or loss.value <= pipeline.most_loss for loss in losses)
-        return within and (limit is None or p99 <= limit) and not one.note and not one.by_stage
+
+def gate_of(gate: Gate, one: Joint, found: Sequence[Joint]) -> Decision | None:
+    """What a gate says of a combination; None of the float pipeline."""
+    quality = one.held or one.searched
+    if quality is None or quality.loss is None:
+        return None
+    held = [other.held.loss for other in found if other.held is not None and other.held.loss is not None]
+    among = held if one.held is not None else ()
+    return decide(gate, quality.loss, samples=quality.samples, unit=quality.unit, among=among)
+
+
+def recommended(pipeline: Pipeline, found: Sequence[Joint]) -> Joint | None:
+    """The most requests a second among those that keep the limits; where any was loaded for real, among these."""
 
     def rate(one: Joint) -> float:
         return one.predicted_per_s if one.measured_per_s is None else one.measured_per_s.value
 
-    loaded = [one for one in found if one.measured_per_s is not None and kept(one)]
-    return max(loaded or list(filter(kept, found)), key=rate, default=None)
+    kept = [one for one in found if keeps_limits(pipeline, one, found)]
+    return max([one for one in kept if one.measured_per_s is not None] or kept, key=rate, default=None)
 
 
 def options_of(experiment: Experiment, evaluations: Mapping[str, Evaluation], stage: str) -> list[Option]:
