@@ -56,9 +56,14 @@ def start(bundle: Path, settings: ServeSettings, limits: Limits) -> None:
     given = {name: getattr(settings, name) for name in ("workers", "max_batch_size", "batch_timeout_ms")}
     given = {name: value for name, value in given.items() if value is not None}
     if is_pipeline_bundle(bundle):
-        if given:
-            hint = "Each stage has its own: export it with others, or serve it as it is."
-            raise ConfigError("is for the service of one model.", key="--" + next(iter(given)), hint=hint)
+        of_one_model = {
+            **given,
+            **({} if settings.front_ends in ("auto", "1") else {"front_ends": settings.front_ends}),
+        }
+        if of_one_model:
+            key = "--" + next(iter(of_one_model)).replace("_", "-")
+            hint = "A pipeline has one front end, and each stage the settings that the sweep chose."
+            raise ConfigError("is for the service of one model.", key=key, hint=hint)
         serve(read_pipeline_bundle(bundle), settings)
         return
     opened = read_bundle(bundle)
