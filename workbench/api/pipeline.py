@@ -50,6 +50,7 @@ from workbench.values.service import HostCosts
 from workbench.values.setting_groups import describe
 from workbench.values.system.files import write_json_atomically
 from workbench.values.system.scratch import scratch_folder
+from workbench.values.system.steps import minutes
 
 FOUND = "found.json"
 STAGES_SHARE, SEARCH_SHARE = 0.65, 0.85
@@ -101,6 +102,12 @@ def sweep_pipeline(
                 joints.append(search.joint_at(alone, settings, search.loss(alone, "validation")))
                 joints[-1] = replace(joints[-1], by_stage=True)
         joints = _confirmed(search, joints, began + limit_s)
+        every_s = search.combinations * pipeline.service.confirm_s
+        took_s = perf_counter() - began
+        report(
+            f"{search.combinations} combinations of recipes and service settings: loading each for real would take "
+            f"{minutes(every_s)}, the search took {minutes(took_s)} ({took_s / every_s:.2%})"
+        )
     body = {"version": 1, "identity": pipeline.identity, "found": encode(joints)}
     write_json_atomically(pipeline.folder / FOUND, body)
     return joints

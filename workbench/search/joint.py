@@ -149,6 +149,11 @@ class JointSearch:
             bench.toolchain(self.options[name][0].candidate).emulated for name, (_, bench) in self.benches.items()
         )
 
+    @property
+    def combinations(self) -> int:
+        """Of recipes, each with every setting of its service."""
+        return math.prod(sum(len(one.choices.settings()) for one in each) for each in self.options.values())
+
     def first_settings(self) -> dict[str, ServiceSettings]:
         return {name: _first_settings(option.choices) for name, option in self.floats.items()}
 
