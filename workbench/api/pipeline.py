@@ -96,9 +96,9 @@ def sweep_pipeline(
             baseline, search.host = load_joint(search, baseline)
         joints = search.run(baseline, began + SEARCH_SHARE * limit_s)
         alone = search.stage_by_stage()
-        if not any(one.recipes == {n: o.candidate.id for n, o in alone.items()} for one in joints[1:]):
+        settings, ids = {n: own_settings(o) for n, o in alone.items()}, {n: o.candidate.id for n, o in alone.items()}
+        if not any(one.recipes == ids and one.settings == settings for one in joints[1:]):
             with contextlib.suppress(CandidateError):
-                settings = {name: own_settings(option) for name, option in alone.items()}
                 joints.append(search.joint_at(alone, settings, search.loss(alone, "validation")))
                 joints[-1] = replace(joints[-1], by_stage=True)
         joints = _confirmed(search, joints, began + limit_s)
@@ -169,7 +169,7 @@ def load_joint(search: JointSearch, joint: Joint) -> tuple[Joint, HostCosts]:
         return replace(joint, note=f"{result.failed} of {result.requests} requests failed under load"), search.host
     rate = result.throughput_per_s
     answered = max(1.0, rate.value * (seconds + _WARMUP_S))
-    host = replace(search.host, request_ms=1000 * spent_s / answered, batch_ms=0.0, origin="measured under load")
+    host = search.with_request_ms(1000 * spent_s / answered)
     return replace(joint, measured_per_s=rate, measured_p99_ms=result.p99_ms), host
 
 

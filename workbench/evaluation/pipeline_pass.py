@@ -49,6 +49,7 @@ from workbench.values.pipeline import (
     without_carried,
 )
 
+HANDED_OVER = "handed over"
 _SCORED_AT_ONCE = 16
 _ALIKE = 0.01
 """Of a number, or of the largest of its array."""
@@ -62,7 +63,7 @@ class Trace:
         items, outputs: stage → what it was asked and what it answered, one for each of its items.
         rounds: stage → how many items it had in each of its rounds.
         answer: of the whole.
-        glue_ms: stage, or 'answer' → how long the user's code took.
+        glue_ms: stage, or 'answer' → how long the user's code took; `HANDED_OVER` → what this process did of it all.
     """
 
     items: Mapping[str, list[Item]]
@@ -157,9 +158,11 @@ def call_glue(code: UserCode, arguments: Mapping[str, Any]) -> Any:
 
 def _timed(code: UserCode | None, took_ms: dict[str, float], place: str, arguments: Mapping[str, Any]) -> Any:
     assert code is not None  # a wiring without glue calls none
-    began = time.perf_counter()
+    began, busy = time.perf_counter(), time.thread_time()
     found = call_glue(code, arguments)
-    took_ms[place] = took_ms.get(place, 0.0) + 1000 * (time.perf_counter() - began)
+    took = {place: time.perf_counter() - began, HANDED_OVER: time.thread_time() - busy}
+    for name, seconds in took.items():
+        took_ms[name] = took_ms.get(name, 0.0) + 1000 * seconds
     return found
 
 

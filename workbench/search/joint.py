@@ -24,7 +24,15 @@ import numpy as np
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.pipeline_pass import OpenStage, Trace, open_stage, requests_of, run_pipeline, scored
+from workbench.evaluation.pipeline_pass import (
+    HANDED_OVER,
+    OpenStage,
+    Trace,
+    open_stage,
+    requests_of,
+    run_pipeline,
+    scored,
+)
 from workbench.evaluation.stage_data import FloatPipeline
 from workbench.evaluation.store import Store
 from workbench.inputs.dataset.sizing import shapes_of, sizing_of
@@ -34,7 +42,6 @@ from workbench.inputs.pipeline import Pipeline
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.host_costs.measure import processors
 from workbench.prediction.tandem import Tandem, TandemStage, simulate_tandem
-from workbench.prediction.together import host_beside
 from workbench.search.front import is_feasible
 from workbench.space.served_bins import choices_of
 from workbench.values.candidate import Candidate
@@ -239,6 +246,11 @@ class JointSearch:
             seed=self.pipeline.seed,
         )
 
+    def with_request_ms(self, front_ms: float) -> HostCosts:
+        """The host's costs where a loaded front end spent so much on a request, what it hands to glue counted there."""
+        handed = float(np.mean(_steady(self.float_run.traces["validation"], HANDED_OVER)))
+        return replace(self.host, request_ms=max(0.0, front_ms - handed), batch_ms=0.0, origin="measured under load")
+
     def best_settings(self, chosen: Mapping[str, Option]) -> tuple[dict[str, ServiceSettings], Tandem]:
         """Most requests a second within the limit on P99: each stage's settings in turns, until none gives more."""
         limit = self.pipeline.service.p99_ms
@@ -434,19 +446,25 @@ def combined(
 
 
 def shared_host(options: Mapping[str, Sequence[Option]], stated: HostCosts | None, *, emulated: bool) -> HostCosts:
-    """The costs of a pipeline's front end before any was loaded, and how the dearest stage finds the processors; what
-    the user states of a host that is not here."""
+    """The costs of a pipeline's front end before any was loaded, and what processors do together; what the
+    user states of a host that is not here."""
     if stated is not None:
         return stated
-    base = HostCosts(
+    count = _EMULATED_CORES if emulated else processors()
+    capacity = tuple(map(float, range(1, count + 1)))
+    # what sessions of one thread do side by side is what processors do; those of more threads share more than these
+    single = [o for each in options.values() for o in each if o.curve.threads == 1 and o.curve.together]
+    if single and not emulated:
+        together = max(single, key=_call_ms).curve.together
+        at, work = [1, *(one.sessions for one in together)], [1.0, *(one.work.value for one in together)]
+        capacity = tuple(float(np.interp(n, at, work)) for n in range(1, count + 1))
+    return HostCosts(
         request_ms=1.0,
         batch_ms=0.3,
         worker_batch_ms=0.2,
-        capacity=tuple(map(float, range(1, (_EMULATED_CORES if emulated else processors()) + 1))),
+        capacity=capacity,
         origin="assumed, until the float pipeline is loaded",
     )
-    dearest = max((o for each in options.values() for o in each if o.curve.together), default=None, key=_call_ms)
-    return base if dearest is None else host_beside(base, dearest.curve)
 
 
 def _call_ms(option: Option) -> float:
