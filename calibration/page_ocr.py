@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-SIZES = {"calibration": 24, "validation": 60, "holdout": 60}
+SIZES = {"calibration": 24, "validation": 120, "holdout": 120}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3}
 HIGH, WIDE = 320, 480
 FONTS = Path("/usr/share/fonts")
