@@ -31,7 +31,6 @@ from workbench.search.joint import (
     Joint,
     JointSearch,
     Option,
-    combined,
     keeps_limits,
     options_of,
     own_settings,
@@ -101,6 +100,7 @@ def sweep_pipeline(
             with contextlib.suppress(CandidateError):
                 joints.append(search.joint_at(alone, settings, search.loss(alone, "validation")))
                 joints[-1] = replace(joints[-1], by_stage=True)
+        _keep(pipeline, joints)
         joints = _confirmed(search, joints, began + limit_s)
         every_s = search.combinations * pipeline.service.confirm_s
         took_s = perf_counter() - began
@@ -108,9 +108,13 @@ def sweep_pipeline(
             f"{search.combinations} combinations of recipes and service settings: loading each for real would take "
             f"{minutes(every_s)}, the search took {minutes(took_s)} ({took_s / every_s:.2%})"
         )
+    return joints
+
+
+def _keep(pipeline: Pipeline, joints: Sequence[Joint]) -> None:
+    """What was found so far, so that a kill costs the load in flight."""
     body = {"version": 1, "identity": pipeline.identity, "found": encode(joints)}
     write_json_atomically(pipeline.folder / FOUND, body)
-    return joints
 
 
 def _tried(report: Callable[[str], None], stage: str, candidate: Candidate, why: str) -> None:
@@ -126,9 +130,11 @@ def _confirmed(search: JointSearch, joints: Sequence[Joint], until: float) -> li
         if best is None or perf_counter() > until:
             break
         found[found.index(best)] = _confirm(search, best)
+        _keep(search.pipeline, found)
     for place, one in enumerate(found):
         if one.by_stage and perf_counter() < until:
             found[place] = _confirm(search, one)
+            _keep(search.pipeline, found)
     return found
 
 
@@ -261,7 +267,7 @@ def joint_search(pipeline: Pipeline, float_run: FloatPipeline, report: Callable[
             float_run=float_run,
             benches=benches,
             store=stack.enter_context(open_store(pipeline.workspace)),
-            options=combined(every, host),
+            options=every,
             host=host,
             sessions=stack,
             report=report,

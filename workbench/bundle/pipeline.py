@@ -91,16 +91,16 @@ class PipelineBundle:
         return read_code(self.directory / GLUE / name, function, key=PIPELINE)
 
     def golden(self) -> tuple[list[Item], list[Any]]:
-        """Requests, and the answers to them as JSON knows them."""
-        with np.load(
-            io.BytesIO(read_bounded(self.directory, _REQUESTS, _MOST_GOLDEN_BYTES)), allow_pickle=False
-        ) as kept:
-            arrays = {name: kept[name] for name in kept.files}
+        """Requests, and the answers to them as JSON knows them. Raises BundleError: the files hold something else."""
+        content = read_bounded(self.directory, _REQUESTS, _MOST_GOLDEN_BYTES)
         answers = json_object(read_bounded(self.directory, _ANSWERS, _MOST_GOLDEN_BYTES), "golden answers")["answers"]
         requests: list[dict[str, Array]] = [{} for _ in answers]
-        for name, array in arrays.items():
-            number, _, tensor = name.partition(".")
-            requests[int(number)][tensor] = array
+        try:
+            for name, array in arrays_of_npz(content).items():
+                number, _, tensor = name.partition(".")
+                requests[int(number)][tensor] = array
+        except (ValueError, IndexError) as error:
+            raise BundleError(f"{self.directory}: {_REQUESTS} cannot be used: {error}.") from error
         return list(requests), list(answers)
 
 

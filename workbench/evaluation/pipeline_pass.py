@@ -50,6 +50,10 @@ from workbench.values.pipeline import (
 )
 
 HANDED_OVER = "handed over"
+MOST_KEPT_BYTES = 1 << 27
+"""Of one model's answers; a recognizer's may have a megabyte each. What is not kept is computed again."""
+REQUESTS_AT_ONCE = 16
+"""Whose items and outputs are in memory together."""
 _SCORED_AT_ONCE = 16
 _ALIKE = 0.01
 """Of a number, or of the largest of its array."""
@@ -79,7 +83,7 @@ class OpenStage:
 
     Attributes:
         file: where its sizes are declared, for errors.
-        answers: what it has answered by the digest of an item.
+        answers: what it has answered by the digest of an item, `kept_bytes` of it, up to MOST_KEPT_BYTES.
     """
 
     name: str
@@ -89,6 +93,7 @@ class OpenStage:
     batch: int
     session: Session
     answers: dict[bytes, Item] = field(default_factory=dict)
+    kept_bytes: int = 0
 
     def run(self, items: Sequence[Item]) -> list[Item]:
         """Outputs of items, in their order and without their padding.
@@ -99,6 +104,7 @@ class OpenStage:
         """
         names = [_digest(item) for item in items]
         new = {name: item for name, item in zip(names, items, strict=True) if name not in self.answers}
+        found: dict[bytes, Item] = {}
         sizing, groups = sizing_of(self.interface, self.model, self.file), dict[Any, list[bytes]]()
         for name, item in new.items():
             groups.setdefault(sizing.key(shapes_of(item)), []).append(name)
@@ -115,8 +121,11 @@ class OpenStage:
                     parts = own_parts(outputs, cut, batch, row, extents)
                     if bad := [key for key, a in parts.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]:
                         raise MeasureError(f"{self.name}: output {bad[0]!r} holds NaN or infinity.")
-                    self.answers[name] = {key: part[0] for key, part in parts.items()}
-        return [self.answers[name] for name in names]
+                    found[name] = {key: part[0] for key, part in parts.items()}
+                    size = sum(part.nbytes for part in parts.values())
+                    if self.kept_bytes + size <= MOST_KEPT_BYTES:
+                        self.answers[name], self.kept_bytes = found[name], self.kept_bytes + size
+        return [found[name] if name in found else self.answers[name] for name in names]
 
 
 def _digest(item: Item) -> bytes:
@@ -166,8 +175,19 @@ def _timed(code: UserCode | None, took_ms: dict[str, float], place: str, argumen
     return found
 
 
-def run_pipeline(pipeline: Pipeline, stages: Mapping[str, OpenStage], requests: Sequence[Item]) -> list[Trace]:
+def traces_of(pipeline: Pipeline, stages: Mapping[str, OpenStage], requests: Sequence[Item]) -> Iterator[Trace]:
+    """`run_pipeline` of a few requests at a time, so that memory is bounded by what the caller keeps."""
+    for start in range(0, len(requests), REQUESTS_AT_ONCE):
+        yield from run_pipeline(pipeline, stages, requests[start : start + REQUESTS_AT_ONCE], start)
+
+
+def run_pipeline(
+    pipeline: Pipeline, stages: Mapping[str, OpenStage], requests: Sequence[Item], first: int = 0
+) -> list[Trace]:
     """Each request through every stage; a stage runs the items of all requests together.
+
+    Args:
+        first: number of the first request, for errors.
 
     Raises:
         ConfigError: glue failed, or gave what is no item of its stage: the file's fault.
@@ -193,7 +213,9 @@ def run_pipeline(pipeline: Pipeline, stages: Mapping[str, OpenStage], requests: 
                         made[place] = items_of(stage.wiring, specs, requests[place], known, glue)
                 except ItemError as error:
                     file = pipeline.path if code is None else code.file
-                    raise ConfigError(f"request {place}: {error}.", file=file, key=f"stages.{stage.name}") from error
+                    raise ConfigError(
+                        f"request {first + place}: {error}.", file=file, key=f"stages.{stage.name}"
+                    ) from error
             flat = iter(opened.run([item for each in made.values() for item in each]))
             for place, each in made.items():
                 items[place].setdefault(stage.name, []).extend(each)

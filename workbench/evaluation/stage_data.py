@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from workbench.evaluation.carried import open_reference
-from workbench.evaluation.pipeline_pass import OpenStage, Trace, requests_of, run_pipeline
+from workbench.evaluation.pipeline_pass import OpenStage, Trace, requests_of, traces_of
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared, workspace_folder
 from workbench.graph.read import load_graph
@@ -30,6 +30,7 @@ from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.pipeline import Item
+from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside, write_text_atomically
 
 FEWEST_ITEMS = 8
@@ -39,7 +40,7 @@ MOST_ITEMS = 2000
 _LOOKED_AT = 32
 SERVICE = {"max_batch_size": [1, 4, 8], "batch_timeout_ms": [0, 2], "workers": [1, 2]}
 """What may be told to a stage's service, where its search space does not say it."""
-HOST = {"cores": 2, "request_ms": 0.1, "batch_ms": 0.2, "worker_batch_ms": 0.1, "origin": "a stage alone"}
+HOST = {"request_ms": 0.1, "batch_ms": 0.2, "worker_batch_ms": 0.1, "origin": "a stage alone"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,7 +85,11 @@ def float_pipeline(pipeline: Pipeline, report: Callable[[str], None] = lambda sa
         for split in get_args(Split):
             requests = requests_of(pipeline.dataset, split, pipeline.samples[split])
             report(f"the float pipeline answers {len(requests)} requests of {split}")
-            traces[split] = run_pipeline(pipeline, stages, requests)
+            # outputs are looked at for a few calibration requests alone
+            traces[split] = [
+                trace if split == "calibration" and place < _LOOKED_AT else replace(trace, outputs={})
+                for place, trace in enumerate(traces_of(pipeline, stages, requests))
+            ]
     experiments = {each.name: _experiment(pipeline, each, stages[each.name].model, traces) for each in pipeline.stages}
     return FloatPipeline(experiments=experiments, traces=traces)
 
@@ -105,8 +110,10 @@ def _experiment(pipeline: Pipeline, stage: Stage, model: Model, traces: Mapping[
         files[split], counts[split] = f"{split}.npz", len(items)
         with temporary_beside(folder / files[split]) as draft, draft.open("wb") as stream:
             np.savez(stream, **_arrays(items))  # type: ignore[arg-type]  # arrays by name
-    gave = [one for trace in traces["calibration"] for one in trace.outputs[stage.name]][:_LOOKED_AT]
+    gave = [one for trace in traces["calibration"] for one in trace.outputs.get(stage.name, ())][:_LOOKED_AT]
     _write_yaml(folder / "data.yaml", _outputs(stage, model, gave) | _manifest(stage, files))
+    stated = pipeline.service.host
+    host = HOST | {"cores": this_cpu().cores if stated is None else len(stated.capacity)}
     written: dict[str, Any] = {
         "version": 1,
         "name": f"{pipeline.name}.{stage.name}",
@@ -117,7 +124,7 @@ def _experiment(pipeline: Pipeline, stage: Stage, model: Model, traces: Mapping[
         "calibration": {"samples": min(128, counts["calibration"]), "batch": 1},
         "objectives": ["service_throughput_per_s", "accuracy"],
         # its items pass no HTTP: what a pipeline's service costs is a matter of the whole
-        "service": {"concurrency": pipeline.concurrency, "curve": "3s", "confirm": 0, "host": HOST},
+        "service": {"concurrency": pipeline.concurrency, "curve": "3s", "confirm": 0, "host": host},
         "budget": {"trials": stage.trials, "timeout": f"{pipeline.timeout_s:g}s"},
         "measure": {"calls": 200, "short_calls": 40},
         "seed": pipeline.seed,

@@ -30,8 +30,8 @@ from workbench.evaluation.pipeline_pass import (
     Trace,
     open_stage,
     requests_of,
-    run_pipeline,
     scored,
+    traces_of,
 )
 from workbench.evaluation.stage_data import FloatPipeline
 from workbench.evaluation.store import Store
@@ -187,9 +187,9 @@ class JointSearch:
         if (entry := self.store.find("outcomes", key)) is None:
             stages = self.stages(chosen)
             requests = requests_of(self.pipeline.dataset, split, self.pipeline.samples[split])
-            traces = run_pipeline(self.pipeline, stages, requests)
+            answers = [trace.answer for trace in traces_of(self.pipeline, stages, requests)]
             reference = [trace.answer for trace in self.float_run.traces[split]]
-            outcomes = scored(self.pipeline, [trace.answer for trace in traces], reference, split)
+            outcomes = scored(self.pipeline, answers, reference, split)
 
             def write(folder: Path) -> None:
                 save_outcomes(folder / "outcomes.npz", outcomes)
@@ -316,7 +316,7 @@ class JointSearch:
     def _singles(self, until: float) -> dict[tuple[str, str], Loss]:
         """Every recipe with the other stages in float."""
         found: dict[tuple[str, str], Loss] = {}
-        for name, options in self.options.items():
+        for name, options in combined(self.options, self.host).items():
             for option in options[1:]:
                 if perf_counter() > until:
                     return found
@@ -333,7 +333,8 @@ class JointSearch:
 
     def _by_cost(self) -> list[dict[str, Option]]:
         items = {name: float(np.mean(self.float_run.items_a_request(name))) for name in self.options}
-        every = [dict(zip(self.options, chosen, strict=True)) for chosen in itertools.product(*self.options.values())]
+        options = combined(self.options, self.host)
+        every = [dict(zip(options, chosen, strict=True)) for chosen in itertools.product(*options.values())]
         return sorted(every, key=lambda one: sum(o.cost_ms(items[n], self.host) for n, o in one.items()))
 
     def _joint(self, chosen: Mapping[str, Option], loss: Loss) -> Joint:
@@ -360,10 +361,16 @@ class JointSearch:
         return found
 
     def of(self, joint: Joint) -> dict[str, Option]:
-        return {
-            name: next(o for o in self.options[name] if o.candidate.id == identity)
-            for name, identity in joint.recipes.items()
-        }
+        """Its recipes. Raises ConfigError where a stage's journal has one of them no more."""
+        found = {}
+        for name, identity in joint.recipes.items():
+            option = next((one for one in self.options[name] if one.candidate.id == identity), None)
+            if option is None:
+                rule = f"the recipe {identity[:12]} of the stage {name} is not in its journal any more."
+                hint = f"Run: workbench sweep {self.pipeline.path}"
+                raise ConfigError(rule, file=self.pipeline.path, hint=hint)
+            found[name] = option
+        return found
 
     def words(self, chosen: Mapping[str, Option]) -> str:
         return ", ".join(f"{name} {option.candidate.short_id}" for name, option in chosen.items())
